@@ -30,7 +30,7 @@ use crate::plan::{
     UpstreamSpec,
 };
 use crate::request::name::form;
-use crate::request::route::{Conditions, Pattern, Table};
+use crate::request::route::{Conditions, Pattern, RouteTable};
 use crate::tier::TierRule;
 
 /// The help for a file without routes. An empty file is an error too: it must not replace a configuration
@@ -136,7 +136,7 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>) -> Option<Plan> {
         tiers,
         off,
         no_route: no_route(everywhere),
-        table: Table::new(matchers),
+        table: RouteTable::new(matchers),
         routes: finished,
         jwt,
         store,

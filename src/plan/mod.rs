@@ -62,7 +62,7 @@ use crate::limit::name::Name;
 use crate::request::client::Trust;
 use crate::request::network::ClientPrefixes;
 use crate::request::path::{AmbiguousPath, NormalPath};
-use crate::request::route::Table;
+use crate::request::route::RouteTable;
 use crate::tier::TierRule;
 
 /// The validated configuration.
@@ -84,7 +84,7 @@ pub struct Plan {
     /// limits too.
     pub(crate) no_route: RouteSpec,
     /// Finds a request's route.
-    pub table: Table,
+    pub table: RouteTable,
     /// The methods that routes name, each once.
     pub(crate) methods: HashSet<Method>,
     /// The headers of a request that a limit, a route or an upstream reads, each once,

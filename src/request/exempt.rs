@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::key::View;
 use super::network::Networks;
-use super::route::Table;
+use super::route::RouteTable;
 use super::value;
 
 /// The exempt requests of a limit. `None` for most limits.
@@ -19,7 +19,7 @@ pub(crate) struct Exemptions {
     /// Clients' networks.
     pub(crate) networks: Networks,
     /// Paths, as routes without conditions.
-    pub(crate) paths: Table,
+    pub(crate) paths: RouteTable,
     /// Headers with their values, in the order of the names. A value matches in any spelling, and the request may have
     /// other values of the same header too.
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
@@ -93,7 +93,7 @@ mod tests {
                 .map(|name| (HeaderName::from_static(name), HeaderValue::from_static("secret")));
             Exempt::from(Exemptions {
                 networks: Networks::from_iter(["10.0.0.0/8".parse().expect("a network")]),
-                paths: Table::new(paths.clone().collect()),
+                paths: RouteTable::new(paths.clone().collect()),
                 headers: more.chain([header("secret")]).collect(),
             })
         };

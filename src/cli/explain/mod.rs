@@ -27,7 +27,7 @@ use crate::request::key::{Token, View};
 use crate::request::line::request_line;
 use crate::request::network::canonical_address;
 use crate::request::path::NormalPath;
-use crate::request::route::Table;
+use crate::request::route::RouteTable;
 
 /// Show which route and which limits apply to a request, and why. Nothing is sent and nothing is counted.
 #[derive(Args, Clone, Debug)]
@@ -157,7 +157,7 @@ fn describe(
         Ok(found) => {
             describe_route(plan, route, path, text);
             why(plan, *found, &view.params, &candidates, text);
-            let find = |table: &Table, path: &NormalPath<'_>| {
+            let find = |table: &RouteTable, path: &NormalPath<'_>| {
                 table.find(path, method, host.as_str(), &sent).ok()
             };
             describe_spellings(plan, path, *found, find, text);

@@ -6,7 +6,7 @@ use serde_json::{Map, json};
 use super::explanation::Explanation;
 use crate::plan::{Action, Plan, RouteSpec};
 use crate::request::path::NormalPath;
-use crate::request::route::{Conditions, NoRoute, PathParams, Table};
+use crate::request::route::{Conditions, NoRoute, PathParams, RouteTable};
 
 /// Describes a request without a route. `others` are the routes whose path and host fit.
 pub(super) fn describe_none(
@@ -116,7 +116,7 @@ pub(super) fn describe_spellings(
     plan: &Plan,
     path: &NormalPath<'_>,
     found: usize,
-    find: impl Fn(&Table, &NormalPath<'_>) -> Option<usize>,
+    find: impl Fn(&RouteTable, &NormalPath<'_>) -> Option<usize>,
     text: &mut Explanation,
 ) {
     if plan.server.loose_paths {
@@ -125,7 +125,7 @@ pub(super) fn describe_spellings(
     let matcher = |route| {
         (plan.table.pattern(route).clone().loosened(), plan.table.conditions(route).clone())
     };
-    let loose = Table::new((0..plan.routes.len()).map(matcher).collect());
+    let loose = RouteTable::new((0..plan.routes.len()).map(matcher).collect());
     let upstream = path.upstream();
     // The request may have the other spelling already.
     let own =

@@ -19,7 +19,7 @@ use crate::plan::{
 };
 use crate::request::key::{KeySource, KeySpec};
 use crate::request::overrides::Part;
-use crate::request::route::{Pattern, Table};
+use crate::request::route::{Pattern, RouteTable};
 
 /// All sections that were read.
 pub(super) struct Whole<'w> {
@@ -283,7 +283,7 @@ impl Whole<'_> {
         let matchers =
             |route: &RouteDraft| Some((route.pattern.clone()?, route.conditions.clone()));
         let Some(all) = self.routes.iter().map(matchers).collect() else { return };
-        for shadowed in Table::new(all).shadowed() {
+        for shadowed in RouteTable::new(all).shadowed() {
             let (route, by) = (&self.routes[shadowed.route], &self.routes[shadowed.by]);
             let expected = match route.conditions == by.conditions {
                 true => "another has the same path and the same conditions",

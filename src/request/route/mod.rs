@@ -17,4 +17,4 @@ pub(crate) use foreign::{is_pattern, read_pattern};
 pub use params::PathParams;
 pub use pattern::{Pattern, PatternError};
 pub(crate) use rewrite::Rewrite;
-pub use table::{NoRoute, Table};
+pub use table::{NoRoute, RouteTable};

@@ -44,7 +44,7 @@ use crate::request::exempt::{Exempt, Exemptions};
 use crate::request::key::{KeySource, KeySpec, Missing};
 use crate::request::network::ClientPrefixes;
 use crate::request::overrides::{KeyOverrides, Part};
-use crate::request::route::{Conditions, Pattern, Table};
+use crate::request::route::{Conditions, Pattern, RouteTable};
 
 type Spec = LimitSpec;
 
@@ -269,7 +269,7 @@ fn exempt(item: &Item<'_>, loose_paths: bool) -> Option<Exempt> {
     });
     let exempt = Exemptions {
         networks: once_each(&inner.list("ip"), network_item),
-        paths: Table::new(paths.collect()),
+        paths: RouteTable::new(paths.collect()),
         headers: headers::values(&mut inner, "header"),
     };
     inner.finish();

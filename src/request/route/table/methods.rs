@@ -4,11 +4,11 @@ use std::ops::ControlFlow;
 
 use http::{HeaderMap, Method};
 
-use super::{NoRoute, PathTarget, Table};
+use super::{NoRoute, PathTarget, RouteTable};
 use crate::request::method::USUAL;
 use crate::request::path::NormalPath;
 
-impl Table {
+impl RouteTable {
     /// The methods of the routes that would match the request if its method did, sorted and without repetition. A
     /// route for every method has the usual methods here, but not QUERY, which few APIs know.
     pub(crate) fn methods(

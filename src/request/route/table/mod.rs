@@ -24,7 +24,7 @@ use crate::request::path::NormalPath;
 
 /// The table that finds a request's route.
 #[derive(Debug, Default)]
-pub struct Table {
+pub struct RouteTable {
     /// The first node is the root.
     nodes: Vec<Node>,
     /// A leaf for each path that has several routes, or a route with conditions.
@@ -82,9 +82,9 @@ struct Node {
 enum Routes {
     #[default]
     None,
-    /// One route without conditions, by its index in [`Table::routes`].
+    /// One route without conditions, by its index in [`RouteTable::routes`].
     One(ListIndex),
-    /// All other routes, by the leaf's index in [`Table::leaves`].
+    /// All other routes, by the leaf's index in [`RouteTable::leaves`].
     Leaf(ListIndex),
 }
 
@@ -98,15 +98,15 @@ struct PathTarget<'t> {
 }
 
 /// Everything else in a table follows from its routes.
-impl PartialEq for Table {
+impl PartialEq for RouteTable {
     fn eq(&self, other: &Self) -> bool {
         self.routes == other.routes
     }
 }
 
-impl Eq for Table {}
+impl Eq for RouteTable {}
 
-impl Table {
+impl RouteTable {
     /// The table of these routes. Its answers name a route by its index in this list.
     pub fn new(routes: Vec<(Pattern, Conditions)>) -> Self {
         let entry = |(pattern, conditions)| RouteEntry { pattern, conditions, rank: 0 };

@@ -26,12 +26,12 @@ fn route(text: &str) -> (Pattern, Conditions) {
     (words[2].parse().expect(text), conditions)
 }
 
-fn table(routes: &[&str]) -> Table {
-    Table::new(routes.iter().map(|text| route(text)).collect())
+fn table(routes: &[&str]) -> RouteTable {
+    RouteTable::new(routes.iter().map(|text| route(text)).collect())
 }
 
 /// The route, or the error, for a request in the same notation.
-fn find(table: &Table, request: &str) -> Result<usize, NoRoute> {
+fn find(table: &RouteTable, request: &str) -> Result<usize, NoRoute> {
     let words: Vec<_> = request.split(' ').collect();
     let path = NormalPath::parse(words[2], true).expect(request);
     let mut headers = HeaderMap::new();
@@ -121,7 +121,7 @@ fn if_only_the_method_is_wrong_the_right_methods_are_named() {
     ] {
         assert_eq!(find(&table(routes), request), Err(error), "{name}");
     }
-    assert_eq!(find(&Table::default(), "GET h /"), Err(NoRoute::NotFound));
+    assert_eq!(find(&RouteTable::default(), "GET h /"), Err(NoRoute::NotFound));
 }
 
 #[test]
@@ -266,7 +266,7 @@ proptest! {
         let best = (0..parsed.len())
             .filter(|index| meets(&parsed[*index]))
             .min_by_key(|index| (kinds(&parsed[*index].0), parsed[*index].1.rank(*index)));
-        let table = Table::new(parsed.clone());
+        let table = RouteTable::new(parsed.clone());
         let found = find(&table, &format!("{method} {host} {path} {header}"));
         prop_assert_eq!(found.clone().ok(), best);
         if let Ok(route) = found {

@@ -5,7 +5,7 @@ use std::thread::LocalKey;
 
 use http::{HeaderMap, Method};
 use tidegate::request::path::NormalPath;
-use tidegate::request::route::{Conditions, Pattern, Table};
+use tidegate::request::route::{Conditions, Pattern, RouteTable};
 
 use super::Choices;
 
@@ -23,15 +23,15 @@ const ROUTES: [&str; 10] = [
 ];
 
 thread_local! {
-    static TABLE: LazyCell<Table> = LazyCell::new(|| {
+    static TABLE: LazyCell<RouteTable> = LazyCell::new(|| {
         let routes = ROUTES.map(|route| (route.parse().unwrap(), Conditions::default()));
-        Table::new(routes.to_vec())
+        RouteTable::new(routes.to_vec())
     });
-    static LOOSE: LazyCell<Table> = LazyCell::new(|| {
+    static LOOSE: LazyCell<RouteTable> = LazyCell::new(|| {
         let routes = ROUTES.map(|route| {
             (route.parse::<Pattern>().unwrap().loosened(), Conditions::default())
         });
-        Table::new(routes.to_vec())
+        RouteTable::new(routes.to_vec())
     });
 }
 
@@ -80,7 +80,10 @@ pub(super) fn check(input: &[u8]) {
     }
 }
 
-fn route(path: &NormalPath<'_>, table: &'static LocalKey<LazyCell<Table>>) -> Option<&'static str> {
+fn route(
+    path: &NormalPath<'_>,
+    table: &'static LocalKey<LazyCell<RouteTable>>,
+) -> Option<&'static str> {
     table.with(|table| {
         let found = table.find(path, &Method::GET, "a", &HeaderMap::new()).ok()?;
         Some(ROUTES[found])
