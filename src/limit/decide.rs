@@ -57,7 +57,7 @@ impl Ask {
 
 /// The answer to all of a route's asks at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Decided {
+pub struct JointDecision {
     /// One decision for each ask, in their order. `remaining` is what is left after the verdict.
     pub decisions: PerAsk<Decision>,
     /// The change of each ask's bucket, in the same order.
@@ -117,7 +117,7 @@ pub(crate) fn takers(
 /// If all enforcing limits let the request pass, they take. A limit in shadow then takes if it lets the request pass
 /// too. If an enforcing limit refuses, no limit takes. There is one exception: if only one limit refuses, its candidate
 /// takes.
-pub fn decide(asks: &[Ask], states: &[Option<BucketState>], now: Now) -> Decided {
+pub fn decide(asks: &[Ask], states: &[Option<BucketState>], now: Now) -> JointDecision {
     let state = |index: usize| states.get(index).copied().flatten();
     let steps: PerAsk<_> =
         asks.iter().enumerate().map(|(index, ask)| ask.step(state(index), now)).collect();
@@ -130,7 +130,7 @@ pub fn decide(asks: &[Ask], states: &[Option<BucketState>], now: Now) -> Decided
         decisions.push(Decision { remaining, ..step.decision });
         changes.push(Change::of(step, takes));
     }
-    Decided { decisions, changes, verdict }
+    JointDecision { decisions, changes, verdict }
 }
 
 /// The same as [`decide`] for one ask alone, since most requests have one limit: the decision, the change

@@ -59,14 +59,14 @@ struct Table {
     spec: LimitSpec,
 }
 
-struct Decided {
+struct TableAnswer {
     decisions: Vec<Decision>,
     taken: Vec<Option<BucketReceipt>>,
     verdict: Verdict,
 }
 
 impl Memory {
-    fn decide(&self, asks: &[&BucketAsk<'_>], now: Now) -> Decided {
+    fn decide(&self, asks: &[&BucketAsk<'_>], now: Now) -> TableAnswer {
         let asks: Vec<_> = asks.iter().map(|ask| **ask).collect();
         let one = match &asks[..] {
             [ask] => self.take_one(ask, ReceiptUse::Needed, now),
@@ -78,7 +78,7 @@ impl Memory {
         );
         let decisions = answers.iter().map(|answer| answer.decision).collect();
         let taken = answers.iter().map(|answer| answer.taken).collect();
-        Decided { decisions, taken, verdict }
+        TableAnswer { decisions, taken, verdict }
     }
 }
 
