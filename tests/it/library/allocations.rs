@@ -26,7 +26,7 @@ const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nserver: api\r\ncontent-type: text/pla
 
 /// A worker, an API and one client that keeps its connection, all on this thread. Nothing but the
 /// worker allocates for a request.
-struct Scene {
+struct OneWorker {
     runtime: LocalRuntime,
     client: TcpStream,
     api: SocketAddr,
@@ -36,7 +36,7 @@ struct Scene {
 /// What a worker is told by. Dropped, it would end.
 type Told = (watch::Sender<Arc<Published>>, watch::Sender<bool>, watch::Sender<bool>);
 
-impl Scene {
+impl OneWorker {
     fn new(limits: &str) -> Self {
         let runtime = Builder::new_current_thread()
             .enable_all()
@@ -180,9 +180,9 @@ fn a_request_allocates_no_more_than_it_did() {
     ]
     .into_iter()
     .filter_map(|(name, limits, status, most)| {
-        let mut scene = Scene::new(limits);
-        scene.ask(1, "200");
-        let allocations = scene.allocations(status);
+        let mut worker = OneWorker::new(limits);
+        worker.ask(1, "200");
+        let allocations = worker.allocations(status);
         (allocations > most).then(|| format!("{name}: {allocations}, and {most} before"))
     })
     .collect();
@@ -193,13 +193,13 @@ fn a_request_allocates_no_more_than_it_did() {
 #[test]
 fn what_throttled_clients_are_told_ends_with_its_plan() {
     // The first plan stays, so that a reload can tell what needs a restart.
-    let mut scene = Scene::new("");
-    scene.ask(1, "200");
-    scene.reload(CLOSED);
-    scene.ask(1, "200");
-    scene.ask(1, "429");
-    let limit = Arc::downgrade(&scene.told.0.borrow().plan.limits[0]);
-    scene.reload("");
-    scene.ask(1, "200");
+    let mut worker = OneWorker::new("");
+    worker.ask(1, "200");
+    worker.reload(CLOSED);
+    worker.ask(1, "200");
+    worker.ask(1, "429");
+    let limit = Arc::downgrade(&worker.told.0.borrow().plan.limits[0]);
+    worker.reload("");
+    worker.ask(1, "200");
     assert!(limit.upgrade().is_none());
 }

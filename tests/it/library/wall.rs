@@ -47,7 +47,7 @@ fn fixed(windows: Windows) -> Algorithm {
 }
 
 /// A store of one process whose time of day a test sets. The steady clock stands.
-struct Scene {
+struct WallBench {
     store: Arc<Store>,
     shared: Arc<ProcessStore>,
     wall: Wall,
@@ -55,7 +55,7 @@ struct Scene {
     key: BucketKey,
 }
 
-impl Scene {
+impl WallBench {
     const STEADY: u64 = MIDNIGHT;
 
     fn new() -> Self {
@@ -128,16 +128,16 @@ fn on_the_clock() -> [Algorithm; 2] {
 #[tokio::test]
 async fn a_window_on_the_clock_ends_when_the_time_of_day_says_so() {
     for algorithm in on_the_clock() {
-        let scene = Scene::new();
-        scene.set(-60 * SECOND);
-        assert_eq!(scene.passes(algorithm).await, 3);
-        assert_eq!(scene.retry_after(algorithm).await, 60_000_000);
-        scene.set(-10 * SECOND);
-        assert_eq!(scene.retry_after(algorithm).await, 10_000_000, "as long as it is by then");
-        scene.set(0);
-        assert_eq!(scene.passes(algorithm).await, 3);
-        scene.set(40 * DAY);
-        assert_eq!(scene.passes(algorithm).await, 3, "it slept for long");
+        let bench = WallBench::new();
+        bench.set(-60 * SECOND);
+        assert_eq!(bench.passes(algorithm).await, 3);
+        assert_eq!(bench.retry_after(algorithm).await, 60_000_000);
+        bench.set(-10 * SECOND);
+        assert_eq!(bench.retry_after(algorithm).await, 10_000_000, "as long as it is by then");
+        bench.set(0);
+        assert_eq!(bench.passes(algorithm).await, 3);
+        bench.set(40 * DAY);
+        assert_eq!(bench.passes(algorithm).await, 3, "it slept for long");
     }
 }
 
@@ -154,14 +154,14 @@ async fn nothing_else_is_moved_by_a_step() {
         ),
         ("sliding log", Algorithm::SlidingLog(sliding_log::Params::new(rate).unwrap())),
     ] {
-        let scene = Scene::new();
-        assert!(scene.passes(algorithm).await > 0, "{name}");
-        let wait = scene.retry_after(algorithm).await;
+        let bench = WallBench::new();
+        assert!(bench.passes(algorithm).await > 0, "{name}");
+        let wait = bench.retry_after(algorithm).await;
         for step in [DAY, -DAY, 2 * HOUR, -SECOND, 400 * DAY] {
-            scene.set(step);
-            scene.sweep();
-            assert_eq!(scene.passes(algorithm).await, 0, "{name}, set by {step}");
-            assert_eq!(scene.retry_after(algorithm).await, wait, "{name}, set by {step}");
+            bench.set(step);
+            bench.sweep();
+            assert_eq!(bench.passes(algorithm).await, 0, "{name}, set by {step}");
+            assert_eq!(bench.retry_after(algorithm).await, wait, "{name}, set by {step}");
         }
     }
 }
@@ -170,25 +170,25 @@ async fn nothing_else_is_moved_by_a_step() {
 async fn a_clock_set_back_does_not_renew_a_spent_window() {
     for algorithm in on_the_clock() {
         // Nobody came in the new window, and the old one may have been forgotten.
-        let scene = Scene::new();
-        scene.set(-SECOND);
-        assert_eq!(scene.passes(algorithm).await, 3);
+        let bench = WallBench::new();
+        bench.set(-SECOND);
+        assert_eq!(bench.passes(algorithm).await, 3);
         for (beyond, back) in [(0, 1), (SECOND / 2, SECOND), (SECOND - 1, SECOND)] {
-            scene.set(beyond);
-            scene.sweep();
-            scene.set(beyond - back);
-            assert_eq!(scene.passes(algorithm).await, 0, "{beyond} and {back} back");
+            bench.set(beyond);
+            bench.sweep();
+            bench.set(beyond - back);
+            assert_eq!(bench.passes(algorithm).await, 0, "{beyond} and {back} back");
         }
-        scene.set(SECOND);
-        scene.sweep();
-        assert_eq!(scene.keys(), 0, "and it is forgotten in the end");
+        bench.set(SECOND);
+        bench.sweep();
+        assert_eq!(bench.keys(), 0, "and it is forgotten in the end");
         // Somebody came: it is the new window that counts from then on.
-        scene.set(0);
-        assert_eq!(scene.passes(algorithm).await, 3);
+        bench.set(0);
+        assert_eq!(bench.passes(algorithm).await, 3);
         for since in [-1, -SECOND, 5, -SECOND / 2, SECOND] {
-            scene.set(since);
-            scene.sweep();
-            assert_eq!(scene.passes(algorithm).await, 0, "{since} after the end");
+            bench.set(since);
+            bench.sweep();
+            assert_eq!(bench.passes(algorithm).await, 0, "{since} after the end");
         }
     }
 }
@@ -196,111 +196,111 @@ async fn a_clock_set_back_does_not_renew_a_spent_window() {
 #[tokio::test]
 async fn a_clock_that_steps_back_and_returns_renews_no_window() {
     for algorithm in on_the_clock() {
-        let scene = Scene::new();
-        scene.set(60 * SECOND);
-        assert_eq!(scene.passes(algorithm).await, 3);
+        let bench = WallBench::new();
+        bench.set(60 * SECOND);
+        assert_eq!(bench.passes(algorithm).await, 3);
         for since in [-30 * 60 * SECOND, 2 * SECOND, -SECOND - 1, 90 * SECOND, HOUR - 1] {
-            scene.set(since);
-            scene.sweep();
-            assert_eq!(scene.passes(algorithm).await, 0, "{since} after the begin");
+            bench.set(since);
+            bench.sweep();
+            assert_eq!(bench.passes(algorithm).await, 0, "{since} after the begin");
         }
-        scene.set(DAY);
-        assert_eq!(scene.passes(algorithm).await, 3);
+        bench.set(DAY);
+        assert_eq!(bench.passes(algorithm).await, 3);
     }
 }
 
 #[tokio::test]
 async fn a_window_that_still_runs_is_never_forgotten() {
     for algorithm in on_the_clock() {
-        let scene = Scene::new();
-        scene.set(DAY - HOUR);
-        assert_eq!(scene.passes(algorithm).await, 3);
+        let bench = WallBench::new();
+        bench.set(DAY - HOUR);
+        assert_eq!(bench.passes(algorithm).await, 3);
         // Its end is where the steady clock has long been.
-        scene.set(DAY - HOUR - 1);
-        scene.sweep();
-        assert_eq!(scene.passes(algorithm).await, 0);
+        bench.set(DAY - HOUR - 1);
+        bench.sweep();
+        assert_eq!(bench.passes(algorithm).await, 0);
         // A step back that is too large to be one of a slow clock takes the window along.
-        scene.set(-5 * DAY);
-        scene.sweep();
-        assert_eq!(scene.passes(algorithm).await, 0);
-        assert_eq!(scene.keys(), 1);
+        bench.set(-5 * DAY);
+        bench.sweep();
+        assert_eq!(bench.passes(algorithm).await, 0);
+        assert_eq!(bench.keys(), 1);
     }
 }
 
 #[tokio::test]
 async fn buckets_of_both_clocks_make_room_for_each_other() {
-    let scene = Scene::with_room(2);
-    scene.set(10 * DAY);
+    let bench = WallBench::with_room(2);
+    bench.set(10 * DAY);
     let hourly = fixed(Windows::Clock(hours(1)));
     let keys: Vec<_> = (0..20).map(|n| key(&n.to_string())).collect();
     for (key, algorithm) in keys.iter().zip([hourly, bucket("3/h", 3)].into_iter().cycle()) {
-        let mut one = scene.ask(algorithm);
+        let mut one = bench.ask(algorithm);
         one.key = key;
-        assert!(scene.decide(one).await.passes());
-        assert!(scene.keys() <= 2);
+        assert!(bench.decide(one).await.passes());
+        assert!(bench.keys() <= 2);
     }
-    let last = scene.ask(hourly);
-    assert!(scene.decide(last).await.passes());
-    scene.set(10 * DAY + 2 * HOUR);
-    scene.sweep();
-    assert!(scene.keys() < 2, "the window is over, though the steady clock stands");
+    let last = bench.ask(hourly);
+    assert!(bench.decide(last).await.passes());
+    bench.set(10 * DAY + 2 * HOUR);
+    bench.sweep();
+    assert!(bench.keys() < 2, "the window is over, though the steady clock stands");
 }
 
 #[tokio::test]
 async fn who_is_held_goes_when_the_next_window_begins() {
     for algorithm in on_the_clock() {
-        let scene = Scene::new();
-        scene.set(-7 * SECOND);
-        assert_eq!(scene.passes(algorithm).await, 3);
-        let mut patient = scene.ask(algorithm);
+        let bench = WallBench::new();
+        bench.set(-7 * SECOND);
+        assert_eq!(bench.passes(algorithm).await, 3);
+        let mut patient = bench.ask(algorithm);
         patient.ask.max_wait = MaxWait::of(Duration::from_secs(60));
         let wait = Duration::from_secs(7);
-        assert_eq!(scene.decide(patient).await, Verdict::Pass { wait });
-        scene.set(0);
-        assert_eq!(scene.passes(algorithm).await, 2, "it has its place in the new window");
+        assert_eq!(bench.decide(patient).await, Verdict::Pass { wait });
+        bench.set(0);
+        assert_eq!(bench.passes(algorithm).await, 2, "it has its place in the new window");
     }
 }
 
 #[tokio::test]
 async fn what_is_used_more_counts_where_the_clock_is_by_then() {
-    let scene = Scene::new();
+    let bench = WallBench::new();
     let hourly = fixed(Windows::Clock(hours(1)));
-    scene.set(-SECOND);
-    assert_eq!(scene.passes(hourly).await, 3);
-    scene.set(HOUR);
-    let one = scene.ask(hourly);
-    scene.store.settle(&one, Difference::More(2), Receipt::NONE, at(Scene::STEADY));
-    assert_eq!(scene.passes(hourly).await, 1);
+    bench.set(-SECOND);
+    assert_eq!(bench.passes(hourly).await, 3);
+    bench.set(HOUR);
+    let one = bench.ask(hourly);
+    bench.store.settle(&one, Difference::More(2), Receipt::NONE, at(WallBench::STEADY));
+    assert_eq!(bench.passes(hourly).await, 1);
 }
 
 /// A long response that costs less than was thought made room in the window in which it ended.
 #[tokio::test]
 async fn what_is_given_back_late_goes_to_no_later_window() {
     for algorithm in on_the_clock() {
-        let mut scene = Scene::new();
+        let mut bench = WallBench::new();
         let source = Box::new(UsedSource::Header(http::HeaderName::from_static("x-used")));
-        scene.spec.cost = CostSpec::Response {
+        bench.spec.cost = CostSpec::Response {
             source,
             estimate: Estimate { at_least: Cost::ONE, per_byte: None },
             max: None,
             unknown: UnknownUse::Estimate,
         };
-        scene.set(-SECOND);
-        let mut first = scene.ask(algorithm);
+        bench.set(-SECOND);
+        let mut first = bench.ask(algorithm);
         first.ask.cost = Cost::new(2).unwrap();
-        let answer = decide(&scene.store, &[first], at(Scene::STEADY)).await.unwrap();
+        let answer = decide(&bench.store, &[first], at(WallBench::STEADY)).await.unwrap();
         let receipt = answer.receipts[0].unwrap();
-        assert_eq!(scene.passes(algorithm).await, 1);
+        assert_eq!(bench.passes(algorithm).await, 1);
         let give_back = || {
-            let one = scene.ask(algorithm);
-            scene.store.settle(&one, Difference::Less(1), receipt, at(Scene::STEADY));
+            let one = bench.ask(algorithm);
+            bench.store.settle(&one, Difference::Less(1), receipt, at(WallBench::STEADY));
         };
         give_back();
-        assert_eq!(scene.passes(algorithm).await, 1, "its window runs still");
-        scene.set(0);
-        assert_eq!(scene.passes(algorithm).await, 3);
+        assert_eq!(bench.passes(algorithm).await, 1, "its window runs still");
+        bench.set(0);
+        assert_eq!(bench.passes(algorithm).await, 3);
         give_back();
-        assert_eq!(scene.passes(algorithm).await, 0, "it is over");
+        assert_eq!(bench.passes(algorithm).await, 0, "it is over");
     }
 }
 

@@ -29,7 +29,7 @@ struct Entry {
 }
 
 /// Both sides of a limiter, and what stands in it.
-struct Scene {
+struct BothSides {
     connection: redis::Connection,
     script: Script,
     java: Java,
@@ -48,7 +48,7 @@ enum Told {
     Never,
 }
 
-impl Scene {
+impl BothSides {
     fn new(server: &RedisServer, rate: u64, interval_ms: u64) -> Self {
         server.run::<()>(&["FLUSHALL"]);
         let mut java = Java::new(server, "orders");
@@ -181,32 +181,32 @@ fn places_are_exact_and_in_order_whatever_both_sides_do() {
         // Some are larger than what is looked at as a whole.
         let rate = [random.u64(1..12), random.u64(60..250)][usize::from(seed % 4 == 0)];
         let most = [1, 1 + rate / 3][random.usize(0..2)];
-        let mut scene = Scene::new(&server, rate, interval_ms);
+        let mut sides = BothSides::new(&server, rate, interval_ms);
         for step in 0..100 {
             let longest = [50, interval_ms * 2_000 / rate][random.usize(0..2)];
-            scene.now += random.u64(0..=longest);
+            sides.now += random.u64(0..=longest);
             let cost = random.u64(1..=most);
             match random.u8(0..10) {
                 0..2 => {
-                    let (got, expected) = scene.java(cost);
+                    let (got, expected) = sides.java(cost);
                     assert_eq!(got, expected, "{seed} {step}");
                     java += u64::from(got.is_some());
                 }
-                2 => left += u64::from(scene.leave(&mut random)),
+                2 => left += u64::from(sides.leave(&mut random)),
                 _ => {
                     let max_wait = random.u64(0..4) * interval_ms * 1_000;
-                    let (told, expected) = scene.take(cost, max_wait);
+                    let (told, expected) = sides.take(cost, max_wait);
                     assert_eq!(told, expected, "{seed} {step}");
-                    held += u64::from(matches!(told, Told::Goes { at, .. } if at > scene.now));
+                    held += u64::from(matches!(told, Told::Goes { at, .. } if at > sides.now));
                     refused += u64::from(matches!(told, Told::Again { .. }));
                 }
             }
-            assert!(scene.is_sound(), "{seed} {step}");
+            assert!(sides.is_sound(), "{seed} {step}");
         }
-        let ours: Vec<_> = scene.entries.iter().filter(|entry| entry.is_ours).collect();
+        let ours: Vec<_> = sides.entries.iter().filter(|entry| entry.is_ours).collect();
         assert!(ours.is_sorted_by_key(|entry| entry.at_ms), "{seed}: order of arrival");
-        for entry in &scene.entries {
-            let used = scene.used_in(entry.at_ms);
+        for entry in &sides.entries {
+            let used = sides.used_in(entry.at_ms);
             assert!(used <= rate, "{seed}: {used} of {rate} in the interval before {entry:?}");
         }
     }
