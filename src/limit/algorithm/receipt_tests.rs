@@ -201,7 +201,8 @@ proptest! {
             history.play(event);
             history.log.forget(&params, at(history.now));
             let mut expected: Vec<u64> = Vec::new();
-            for passed in history.passed.iter().filter(|passed| passed.moment + length > history.now) {
+            let in_window = |passed: &&Passed| passed.moment + length > history.now;
+            for passed in history.passed.iter().filter(in_window) {
                 expected.extend((0..passed.tokens).map(|_| passed.moment));
             }
             expected.sort_unstable();
@@ -263,7 +264,9 @@ proptest! {
             history.settle(Difference::More(0), Receipt::NONE);
             let begin = history.now - history.now % length;
             let kept = match history.state {
-                Some(BucketState::SlidingWindow(state)) => [state.previous, state.current, state.next],
+                Some(BucketState::SlidingWindow(state)) => {
+                    [state.previous, state.current, state.next]
+                }
                 _ => [0; 3],
             };
             let window = |from| history.used(from, from + length);
@@ -315,7 +318,9 @@ proptest! {
         let algorithm = Algorithm::TokenBucket(params);
         let mut with = BucketHistory::new(algorithm, MaxWait::NONE);
         let mut without = BucketHistory::new(algorithm, MaxWait::NONE);
-        let others = |with: &mut BucketHistory, without: &mut BucketHistory, events: &[(u64, u64)]| {
+        let others = |with: &mut BucketHistory,
+                      without: &mut BucketHistory,
+                      events: &[(u64, u64)]| {
             for (gap, cost) in events {
                 with.now += gap;
                 without.now += gap;
@@ -356,7 +361,8 @@ proptest! {
         (count, length, burst) in (1_u64..5, 1_u64..60, 1_u64..20),
         events in any_events(false),
     ) {
-        let mut history = BucketHistory::new(Algorithm::TokenBucket(tokens(count, length, burst)), MaxWait::NONE);
+        let algorithm = Algorithm::TokenBucket(tokens(count, length, burst));
+        let mut history = BucketHistory::new(algorithm, MaxWait::NONE);
         let mut given_back = Vec::new();
         for event in events {
             if let Some((index, tokens)) = history.play(event) {

@@ -102,19 +102,23 @@ mod tests {
         ) {
             let [start, newest, room_at] = times.map(at);
             let [missing, rest, period] = words;
-            let [used_here, beyond, each] = words;
             let bucket = token_bucket::State { missing, rest, period, at: start };
+            let [used, beyond, each] = words;
+            let fixed = fixed_window::State { start, used, beyond, each };
             let [previous, current, next] = words;
+            let sliding = sliding_window::State { start, previous, current, next };
             let [used, added] = counts;
+            let log = sliding_log::State { arrived: start, newest, room_at, used, added };
             for state in [
                 BucketState::Bucket(bucket),
-                BucketState::FixedWindow(fixed_window::State { start, used: used_here, beyond, each }),
-                BucketState::SlidingWindow(sliding_window::State { start, previous, current, next }),
-                BucketState::SlidingLog(sliding_log::State { arrived: start, newest, room_at, used, added }),
+                BucketState::FixedWindow(fixed),
+                BucketState::SlidingWindow(sliding),
+                BucketState::SlidingLog(log),
                 BucketState::Concurrency(concurrency::State { held: words[0] }),
             ] {
                 prop_assert_eq!(Packed::of(state).state(), state);
-                prop_assert_eq!(Packed::of(state).is_log(), matches!(state, BucketState::SlidingLog(_)));
+                let is_log = matches!(state, BucketState::SlidingLog(_));
+                prop_assert_eq!(Packed::of(state).is_log(), is_log);
             }
         }
     }

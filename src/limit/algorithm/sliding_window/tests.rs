@@ -230,7 +230,8 @@ proptest! {
         let cost = cost.min(figures.count.get());
         let later = figures.interval.as_micros() * later / 1_000;
         let now = state.start.as_micros() + later - back;
-        let (algorithm, state) = (Algorithm::SlidingWindow(figures), BucketState::SlidingWindow(state));
+        let algorithm = Algorithm::SlidingWindow(figures);
+        let state = BucketState::SlidingWindow(state);
         a_promised_wait_is_exact(algorithm, state, cost, at(now))?;
     }
 
