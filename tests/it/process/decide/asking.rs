@@ -4,7 +4,10 @@ use std::net::TcpStream;
 
 use serde_json::json;
 
-use super::{PER_CLIENT, as_nginx, as_traefik, asked_at, deciding, file};
+use super::{
+    PER_CLIENT, as_nginx, as_traefik, asked_at, assert_wait, deciding, file, file_at, on_a_socket,
+    trusting,
+};
 use crate::support::client::{Connection, get};
 use crate::support::metrics::Metrics;
 use crate::support::port::Port;
@@ -24,7 +27,7 @@ fn a_refusal_to_nginx_is_403_and_says_what_the_client_is_to_get() {
     let refused = as_nginx(&mut nginx, "/a/c", "203.0.113.7");
     assert_eq!((refused.status, refused.body.len()), (403, 0));
     assert_eq!(refused.header("x-tidegate-status").as_deref(), Some("429"));
-    assert_eq!(refused.header("retry-after").as_deref(), Some("1800"));
+    assert_wait(refused.header("retry-after").as_deref(), 1_800);
     assert_eq!(as_nginx(&mut nginx, "/a/b", "203.0.113.8").status, 204, "another client");
     let ambiguous = as_nginx(&mut nginx, "/a%2fb", "203.0.113.8");
     assert_eq!(ambiguous.status, 403);
@@ -73,9 +76,7 @@ fn traefik_gets_the_clients_answer_as_it_is() {
 
 #[test]
 fn the_client_is_the_right_most_address_that_is_no_trusted_proxy() {
-    let trusting = "[server]\nlisten = []\ntrusted_proxies = [\"198.51.100.0/24\"]";
-    let config = file("", PER_CLIENT).replace("[server]\nlisten = []", trusting);
-    let proxy = Tidegate::start(&config);
+    let proxy = trusting();
     let mut nginx = Connection::open(asked_at(&proxy));
     for (path, named, client) in [
         ("/one", "203.0.113.7", "203.0.113.7"),
@@ -166,13 +167,13 @@ fn whoever_asks_shows_the_token_and_no_limit_sees_it() {
 fn a_reload_without_decide_keeps_the_token_of_the_port() {
     for host in ["0.0.0.0", "127.0.0.1"] {
         let port = Port::hold();
-        let open = format!("listen = \"{host}:{}\"\ntoken = \"secret\"", port.address.port());
-        let with = format!("[decide]\n{open}");
-        let config = file("", PER_CLIENT).replace("[decide]\nlisten = \"LISTEN\"", &with);
+        let open = format!("{host}:{}", port.address.port());
+        let config = file_at(&open, "token = \"secret\"", PER_CLIENT);
         let proxy = Tidegate::start(&config);
         let fields = [("x-original-method", "GET"), ("x-original-uri", "/")];
         assert_eq!(get(port.address, "/auth-request", &fields).status, 401);
-        let without = config.replace(&with, "").replace("listen = []", "");
+        let decide = format!("[decide]\nlisten = \"{open}\"\ntoken = \"secret\"\n");
+        let without = config.replace(&decide, "").replace("listen = []", "");
         proxy.reload(&without.replace("limits = [\"ip\"]", "limits = [\"ip\"]\nrespond = {}"));
         assert_eq!(get(port.address, "/auth-request", &fields).status, 401, "{host}");
     }
@@ -278,12 +279,7 @@ fn a_drain_ends_the_connections_of_those_who_ask() {
 
 #[test]
 fn a_unix_socket_is_asked_without_a_token() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("decide.sock");
-    let listen = format!("listen = \"unix:{}\"", path.display());
-    let config = file("", PER_CLIENT)
-        .replace("[decide]\nlisten = \"LISTEN\"", &format!("[decide]\n{listen}"));
-    let _proxy = Tidegate::start(&config);
+    let (path, _proxy, _folder) = on_a_socket();
     let mut nginx = Connection::of(std::os::unix::net::UnixStream::connect(&path).unwrap());
     let fields = [("x-original-method", "GET"), ("x-original-uri", "/a/b")];
     let statuses = [0; 3].map(|_| nginx.get("/auth-request", &fields).status);

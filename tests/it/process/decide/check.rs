@@ -4,20 +4,18 @@ use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 
-use super::{asked_at, deciding, file};
+use super::{asked_at, assert_wait, deciding};
 use crate::support::client::{Connection, Reply};
 use crate::support::http2::Client;
 use crate::support::metrics::Metrics;
 use crate::support::redis::{RedisServer, in_both_stores};
-use crate::support::tidegate::Tidegate;
-use crate::support::upstream::Upstream;
 use crate::support::wait_until;
 
 fn post(address: SocketAddr, path: &str, body: &str) -> Reply {
     Connection::open(address).request("POST", path, &[], body.as_bytes())
 }
 
-fn check(address: SocketAddr, body: &Value) -> Value {
+pub(super) fn check(address: SocketAddr, body: &Value) -> Value {
     let reply = post(address, "/check", &body.to_string());
     assert_eq!(reply.status, 200, "{}", reply.text());
     assert_eq!(reply.header("content-type").as_deref(), Some("application/json"));
@@ -42,12 +40,10 @@ fn a_request_is_decided_and_the_answer_says_by_which_limits() {
     assert_eq!(first["headers"]["ratelimit"], "\"user\";r=1;t=3600");
     let refused = check(address, &one);
     assert_eq!((&refused["allowed"], &refused["decision"]), (&json!(false), &json!("rejected")));
-    assert_eq!(
-        (&refused["status"], &refused["headers"]["retry-after"]),
-        (&json!(429), &json!("1200"))
-    );
+    assert_eq!(refused["status"], 429);
+    assert_wait(refused["headers"]["retry-after"].as_str(), 1_200);
     let wait = refused["limits"][0]["retry_after_ms"].as_u64().unwrap();
-    assert!((1_190_000..=1_200_000).contains(&wait), "{wait}");
+    assert!((1_140_000..=1_200_000).contains(&wait), "{wait}");
     // Each of a list by itself, in their order: what the first leaves is there for the next.
     let mut small = one.clone();
     small["cost"] = json!(1);
@@ -288,59 +284,4 @@ fn a_call_that_is_given_up_while_it_is_held_leaves_the_queue() {
     // The request was given up. The call, which asked about no other, is not one more.
     let counted = "tidegate_decide_requests_total{via=\"check\",status=\"499\"}";
     wait_until("it is counted once", || Metrics::of(proxy.admin()).value(counted) == 1.0);
-}
-
-#[test]
-fn half_by_the_proxy_and_half_by_check_share_one_bucket() {
-    let api = Upstream::echoing();
-    let config = file("", "")
-        .replace("listen = []", "listen = \"LISTEN\"\ntrusted_proxies = [\"127.0.0.1\"]");
-    let proxy = Tidegate::start(&format!(
-        "{config}[upstreams.api]\nservers = [\"http://{}\"]\n\
-         [limits.ip]\nkey = [\"ip\"]\nrate = \"20/h\"\n\
-         [[routes]]\npath = \"/{{*rest}}\"\nupstream = \"api\"\nlimits = [\"ip\"]\n",
-        api.address
-    ));
-    let (address, asked) = (proxy.address, asked_at(&proxy));
-    let passed = |half: usize| {
-        std::thread::spawn(move || {
-            let mut client = Connection::open(address);
-            let from = [("x-forwarded-for", "203.0.113.7")];
-            (0..15)
-                .filter(|_| match half {
-                    0 => client.get("/a", &from).status == 200,
-                    _ => {
-                        let one = json!({ "path": "/b", "ip": "203.0.113.7" });
-                        check(asked, &one)["allowed"] == true
-                    }
-                })
-                .count()
-        })
-    };
-    let halves: Vec<_> = (0..4).map(|client| passed(client % 2)).collect();
-    let passed: usize = halves.into_iter().map(|half| half.join().unwrap()).sum();
-    assert_eq!(passed, 20);
-}
-
-#[test]
-fn without_redis_each_limit_does_what_it_says() {
-    let mut redis = RedisServer::start();
-    let store = format!(
-        "[store]\nurl = \"{}\"\ntimeout = \"100ms\"\n\
-         [limits.closed]\nkey = []\nrate = \"9/h\"\non_store_error = \"reject\"\n\
-         [limits.open]\nkey = []\nrate = \"9/h\"\non_store_error = \"allow\"\n\
-         [[routes]]\npath = \"/closed\"\nlimits = [\"closed\"]\n[[routes]]\npath = \"/open\"\nlimits = [\"open\"]\n",
-        redis.url()
-    );
-    let proxy = deciding("", &store);
-    let address = asked_at(&proxy);
-    let ask = |path: &str| check(address, &json!({ "path": path }));
-    assert_eq!(
-        (&ask("/closed")["allowed"], &ask("/open")["allowed"]),
-        (&json!(true), &json!(true))
-    );
-    redis.kill();
-    wait_until("the store is known to be away", || ask("/closed")["status"] == 503);
-    assert_eq!(ask("/closed")["decision"], "error");
-    assert_eq!(ask("/open")["allowed"], true);
 }

@@ -5,11 +5,16 @@ mod check;
 mod envoy;
 mod hostile;
 mod recipes;
+mod shared;
 mod tls;
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
+use tempfile::TempDir;
+
+use crate::support::PATIENCE;
 use crate::support::client::{Connection, Reply};
 use crate::support::tidegate::Tidegate;
 
@@ -25,13 +30,39 @@ fn deciding(decide: &str, sections: &str) -> Tidegate {
 }
 
 fn file(decide: &str, sections: &str) -> String {
+    file_at("LISTEN", decide, sections)
+}
+
+/// The same for callers at this address.
+fn file_at(listen: &str, decide: &str, sections: &str) -> String {
     format!(
-        "[server]\nlisten = []\n[decide]\nlisten = \"LISTEN\"\n{decide}\n\
+        "[server]\nlisten = []\n[decide]\nlisten = \"{listen}\"\n{decide}\n\
          [log]\naccess = true\n[admin]\nlisten = \"LISTEN\"\n{sections}"
     )
 }
 
+/// A proxy that only decides, and believes what proxies in 198.51.100.0/24 say of their clients.
+fn trusting() -> Tidegate {
+    let trust = "listen = []\ntrusted_proxies = [\"198.51.100.0/24\"]";
+    Tidegate::start(&file("", PER_CLIENT).replace("listen = []", trust))
+}
+
+/// A socket for callers on this machine, the proxy that listens there, and the folder of both.
+fn on_a_socket() -> (PathBuf, Tidegate, TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("decide.sock");
+    let proxy = Tidegate::start(&file_at(&format!("unix:{}", path.display()), "", PER_CLIENT));
+    proxy.log.wait("listening", |line| line["setting"] == "decide.listen");
+    (path, proxy, folder)
+}
+
 const PER_CLIENT: &str = "[limits.ip]\nkey = [\"ip\"]\nrate = \"2/h\"\n[[routes]]\npath = \"/a/{*rest}\"\nlimits = [\"ip\"]\n";
+
+/// A client is to wait so many seconds, but for those that have gone since its tokens were taken.
+fn assert_wait(retry_after: Option<&str>, seconds: u64) {
+    let wait: u64 = retry_after.expect("a time to come back").parse().unwrap();
+    assert!(wait <= seconds && wait + PATIENCE.as_secs() > seconds, "{wait} instead of {seconds}");
+}
 
 /// Asks as nginx does.
 fn as_nginx<S: Read + Write>(connection: &mut Connection<S>, path: &str, client: &str) -> Reply {
