@@ -43,6 +43,15 @@ pub(crate) fn wait_until(what: &str, mut ready: impl FnMut() -> bool) {
     }
 }
 
+/// The same for what has to be awaited.
+pub(crate) async fn until(what: &str, mut ready: impl AsyncFnMut() -> bool) {
+    let deadline = now() + PATIENCE;
+    while !ready().await {
+        assert!(now() < deadline, "waited too long: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
 #[allow(clippy::disallowed_methods, reason = "a test's patience is real time")]
 pub(crate) fn now() -> Instant {
     Instant::now()

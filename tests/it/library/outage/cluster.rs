@@ -3,26 +3,21 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
-use std::time::Duration;
 
 use tidegate::limit::decision::Verdict;
 use tidegate::plan::LimitSpec;
 
-use super::{Bench, ask, key, limit};
+use super::{Bench, ask, key, limit, until_decides};
 use crate::support::cluster::Cluster;
 use crate::support::limits::bucket;
 use crate::support::redis::RedisServer;
+use crate::support::until;
 
 impl Bench {
     /// Waits until the server of each of these keys decides.
     pub(super) async fn until_all_decide(&self, keys: &[String]) {
-        let spec = limit("first");
-        let max_wait = tokio::time::Instant::now() + super::PATIENCE;
         for name in keys {
-            while self.store.peek(&ask(&spec, &key(name), 1), super::now()).await.is_err() {
-                assert!(tokio::time::Instant::now() < max_wait, "{name}: {}", self.log.text());
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
+            until_decides(&self.store, name).await;
         }
     }
 
@@ -150,9 +145,7 @@ async fn a_client_that_leaves_gets_back_what_one_slot_gave() {
     cluster.servers[1].pause();
     let asks = [ask(&given, &a, 10), ask(&silent, &b, 10)];
     let has_given = async {
-        while stored(&cluster, 0, "*:given") == 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        until("one has given", async || stored(&cluster, 0, "*:given") > 0).await;
         // The answer is on its way to the same thread.
         bench.store.peek(&ask(&limit("other"), &a, 10), super::now()).await.unwrap();
     };
@@ -323,18 +316,17 @@ async fn a_refusal_is_known_until_its_server_is_another_one() {
         let role: Vec<redis::Value> = cluster.servers[3].run(&["ROLE"]);
         matches!(&role[0], redis::Value::BulkString(role) if role == b"master")
     });
-    let max_wait = tokio::time::Instant::now() + super::PATIENCE;
     let asked = || -> usize {
         let info: String = cluster.servers[3].run(&["INFO", "commandstats"]);
         let line = info.lines().find(|line| line.starts_with("cmdstat_evalsha:calls="));
         line.and_then(|line| line[22..].split(',').next()?.parse().ok()).unwrap_or(0)
     };
     let before = asked();
-    while asked() == before {
-        assert!(tokio::time::Instant::now() < max_wait, "the new master is never asked");
+    until("the new master is asked", async || {
         bench.decide(&[drained]).await.unwrap();
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+        asked() > before
+    })
+    .await;
 }
 
 #[tokio::test]

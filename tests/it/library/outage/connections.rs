@@ -10,7 +10,7 @@ use tidegate::plan::KeyDisplay;
 use tidegate::store::Store;
 use tokio::time::Instant;
 
-use super::{Bench, PATIENCE, now};
+use super::{Bench, PATIENCE, now, until_decides};
 use crate::support::limits::{ask, key, limit};
 use crate::support::redis::RedisServer;
 
@@ -56,11 +56,9 @@ async fn one_connection_that_falls_silent_is_made_again() {
     bench.until_redis_decides().await;
     // The first worker's connection is the first; whatever comes after it is not muted.
     let other = Store::new(Arc::clone(&bench.shared), &bench.spec, KeyDisplay::Plain);
+    until_decides(&other, "192.0.2.1").await;
     let (spec, key) = (limit("per-client"), key("192.0.2.1"));
     let one = ask(&spec, &key, 1);
-    while other.peek(&one, now()).await.is_err() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
     mute.store(true, Ordering::SeqCst);
     let max_wait = Instant::now() + PATIENCE;
     assert!(bench.store.peek(&one, now()).await.is_err(), "nothing was muted");

@@ -9,6 +9,7 @@ use tidegate::limit::decision::Verdict;
 
 use super::{Bench, ask, key, limit};
 use crate::support::sentinels::Sentinels;
+use crate::support::until;
 
 /// Takes until one decision was made by a master. Returns the place of that master.
 async fn decided_by(bench: &Bench, sentinels: &Sentinels) -> usize {
@@ -62,13 +63,11 @@ async fn a_demoted_master_is_left() {
             |place: usize| -> Vec<String> { sentinels.servers[place].run(&["KEYS", "*later*"]) };
         sentinels.master().is_some_and(|place| !keys(place).is_empty())
     };
-    let max_wait = tokio::time::Instant::now() + super::PATIENCE;
-    while !has_it() {
-        assert!(tokio::time::Instant::now() < max_wait, "{}", bench.log.text());
+    until("the new master decides", async || {
         let _ = bench.decide(&[ask(&spec, &key("x"), 1)]).await;
-        // A known refusal does not let the connection's task run.
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-    }
+        has_it()
+    })
+    .await;
     let place = sentinels.master().unwrap();
     let [from, to] = [0, place].map(|place| sentinels.servers[place].port());
     let moved = format!("from=\"127.0.0.1:{from}\" to=\"127.0.0.1:{to}\"");
@@ -103,11 +102,8 @@ async fn one_sentinel_that_is_wrong_ends_no_connection() {
     };
     let (before, first) = (connection(), asked.load(Ordering::SeqCst));
     assert_eq!(before.len(), 1);
-    let max_wait = tokio::time::Instant::now() + super::PATIENCE;
-    while asked.load(Ordering::SeqCst) < first + 3 {
-        assert!(tokio::time::Instant::now() < max_wait, "the wrong sentinel is not asked");
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-    }
+    let is_asked = async || asked.load(Ordering::SeqCst) >= first + 3;
+    until("the wrong sentinel is asked", is_asked).await;
     assert_eq!(connection(), before, "the connection was left");
 }
 

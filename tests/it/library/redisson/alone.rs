@@ -7,13 +7,12 @@ use tidegate::limit::algorithm::redisson::{Params, Sharing};
 use tidegate::limit::name::Name;
 use tidegate::plan::{KeyDisplay, LimitSpec, OnStoreError, StoreSpec};
 use tidegate::store::{ProcessStore, Store};
-use tokio::time::Instant;
 
 use super::{ask_with, limiter, now};
-use crate::support::PATIENCE;
 use crate::support::bench::decide;
 use crate::support::limits::no_key;
 use crate::support::redis::{RedisServer, location};
+use crate::support::until;
 
 struct Process {
     shared: Arc<ProcessStore>,
@@ -42,12 +41,8 @@ impl Process {
         passed
     }
 
-    async fn until(&self, what: &str, is_so: impl Fn(&ProcessStore) -> bool) {
-        let max_wait = Instant::now() + PATIENCE;
-        while !is_so(&self.shared) {
-            assert!(Instant::now() < max_wait, "never: {what}");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+    async fn until_redis_is_away(&self) {
+        until("Redis is away", async || self.shared.counters().redis_up == Some(false)).await;
     }
 }
 
@@ -67,7 +62,7 @@ async fn a_limiters_bucket_begins_with_what_redis_last_said() {
     let (spec, params) = (local(), params("10/h", Sharing::Overall));
     assert_eq!(process.passed(&spec, params, 4).await, 4);
     server.kill();
-    process.until("Redis is away", |shared| shared.counters().redis_up == Some(false)).await;
+    process.until_redis_is_away().await;
     assert_eq!(process.passed(&spec, params, 15).await, 6);
 }
 
@@ -77,12 +72,12 @@ async fn each_process_has_its_share_of_a_limiter() {
     let mut server = RedisServer::start();
     let processes = [Process::of(&server), Process::of(&server), Process::of(&server)];
     for process in &processes {
-        process.until("all are known", |shared| shared.counters().processes == 3).await;
+        until("all are known", async || process.shared.counters().processes == 3).await;
     }
     server.kill();
     let spec = local();
     for process in &processes {
-        process.until("Redis is away", |shared| shared.counters().redis_up == Some(false)).await;
+        process.until_redis_is_away().await;
         assert_eq!(process.passed(&spec, params("10/h", Sharing::Overall), 15).await, 4);
     }
     let each = LimitSpec { name: Name::new("each").unwrap(), ..local() };

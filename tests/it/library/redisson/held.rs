@@ -13,6 +13,7 @@ use super::{Bench, HOUR_MS, ask, ask_with, limiter, now, permits, store};
 use crate::support::bench::{Answer, decide};
 use crate::support::java::Java;
 use crate::support::limits::{ask as bucket_ask, key, limit, no_key};
+use crate::support::until;
 
 /// A request that may be held for so many hours.
 fn patient<'r>(spec: &'r LimitSpec, key: &'r BucketKey, cost: u64, hours: u64) -> BucketAsk<'r> {
@@ -31,20 +32,6 @@ impl Bench {
             Outcome::Allow | Outcome::Reject { .. } => None,
         };
         (answer, held)
-    }
-
-    /// Waits until so much is left, and so many entries are there.
-    async fn until(&self, value: i64, entries: usize) {
-        let max_wait = crate::support::now() + crate::support::PATIENCE;
-        while self.value("orders") != Some(value) || self.entries("orders").len() != entries {
-            assert!(
-                crate::support::now() < max_wait,
-                "{:?} {:?}",
-                self.value("orders"),
-                self.entries("orders")
-            );
-            tokio::task::yield_now().await;
-        }
     }
 }
 
@@ -228,11 +215,7 @@ async fn several_limits_hold_for_the_longest_wait_or_not_at_all() {
     let refused = bench.decide(&hard).await;
     assert!(matches!(refused.verdict, Verdict::Refuse { by: 2, .. }), "{:?}", refused.verdict);
     bench.until(-1, 2).await;
-    let max_wait = crate::support::now() + crate::support::PATIENCE;
-    while values() != [Some(-1), Some(-1)] {
-        assert!(crate::support::now() < max_wait, "{:?}", values());
-        tokio::task::yield_now().await;
-    }
+    until("both are given back", async || values() == [Some(-1), Some(-1)]).await;
     drop(held);
     bench.until(0, 1).await;
 }

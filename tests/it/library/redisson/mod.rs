@@ -28,6 +28,7 @@ use crate::support::bench::{Answer, decide};
 use crate::support::java::Java;
 use crate::support::limits::{limit, no_key};
 use crate::support::redis::{RedisServer, location};
+use crate::support::until;
 
 const HOUR_MS: u64 = 3_600_000;
 
@@ -68,6 +69,15 @@ impl Bench {
 
     fn entries(&self, name: &str) -> Vec<(Vec<u8>, u64)> {
         self.server.run(&["ZRANGE", &format!("{{{name}}}:permits"), "0", "-1", "WITHSCORES"])
+    }
+
+    /// Waits until so much is left, and so many entries are there.
+    async fn until(&self, value: i64, entries: usize) {
+        let what = format!("{value} is left, and {entries} entries are there");
+        until(&what, async || {
+            self.value("orders") == Some(value) && self.entries("orders").len() == entries
+        })
+        .await;
     }
 
     fn keys(&self) -> Vec<String> {
