@@ -54,14 +54,6 @@ impl Place {
         let at: i64 = self.server.run(&["PEXPIRETIME", "tidegate:{a}:one"]);
         u64::try_from(at).expect("it has an expiry")
     }
-
-    /// How often the server has run a command.
-    fn calls(&self, command: &str) -> u64 {
-        let text: String = self.server.run(&["INFO", "commandstats"]);
-        let begin = format!("cmdstat_{command}:calls=");
-        let calls = text.lines().find_map(|line| line.strip_prefix(&begin));
-        calls.map_or(0, |calls| calls.split(',').next().unwrap().parse().unwrap())
-    }
 }
 
 #[tokio::test]
@@ -83,7 +75,7 @@ async fn an_expiry_that_is_late_enough_is_not_set_again() {
         set += u32::from(goes_at != last);
         last = goes_at;
     }
-    assert_eq!(place.calls("setrange"), 79);
+    assert_eq!(place.server.calls("setrange"), 79);
     assert!(set > 1 && set < 15, "{set} of 80");
 }
 
@@ -115,7 +107,7 @@ async fn an_expiry_that_is_to_be_set_is_not_lost_in_its_call() {
     for name in ["a request", "a settlement", "a candidate that stands in"] {
         let place = Place::start();
         place.take("1/h", 40).await;
-        let (before, written) = (place.now(), place.calls("setrange"));
+        let (before, written) = (place.now(), place.server.calls("setrange"));
         let first = [place.ask("1/d")];
         let first = place.bench.decide(&first);
         match name {
@@ -137,7 +129,7 @@ async fn an_expiry_that_is_to_be_set_is_not_lost_in_its_call() {
                 tokio::join!(first, place.bench.decide(&then));
             }
         }
-        assert_eq!(place.calls("setrange"), written + 1, "{name}: in one call");
+        assert_eq!(place.server.calls("setrange"), written + 1, "{name}: in one call");
         let goes_at = place.goes_at();
         assert!(goes_at >= (before + 41 * DAY) / 1_000, "{name}: {goes_at}");
     }

@@ -46,14 +46,6 @@ impl Bench {
         let now = Timestamp::from_micros(5_000_000_000).unwrap();
         decide(&self.store, asks, now).await
     }
-
-    /// How often the server has run a command.
-    fn calls(&self, command: &str) -> u64 {
-        let stats: String = self.server.run(&["INFO", "commandstats"]);
-        let line = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:")));
-        let calls = line.and_then(|line| line.strip_prefix("calls=")?.split(',').next());
-        calls.map_or(0, |calls| calls.parse().unwrap())
-    }
 }
 
 #[tokio::test]
@@ -151,14 +143,14 @@ async fn a_request_is_one_call() {
     let key = key("203.0.113.7");
     let asks: Vec<_> = specs.iter().map(|spec| ask(spec, &key, 100)).collect();
     bench.decide(&asks).await;
-    let (before, began) = (bench.calls("evalsha"), Instant::now());
+    let (before, began) = (bench.server.calls("evalsha"), Instant::now());
     for _ in 0..50 {
         bench.decide(&asks).await;
     }
-    let calls = bench.calls("evalsha") - before;
+    let calls = bench.server.calls("evalsha") - before;
     let most = 50 + own_calls(began.elapsed());
     assert!((50..=most).contains(&calls), "{calls} calls for 50 requests");
-    assert_eq!(bench.calls("eval"), 0);
+    assert_eq!(bench.server.calls("eval"), 0);
 }
 
 #[tokio::test]
@@ -237,11 +229,11 @@ async fn many_requests_at_once_share_one_connection_and_few_calls() {
     let (spec, key) = (limit("per-client"), key("203.0.113.7"));
     bench.decide(&[ask(&spec, &key, 300)]).await;
     let before: String = bench.server.run(&["INFO", "clients"]);
-    let (calls, began) = (bench.calls("evalsha"), Instant::now());
+    let (calls, began) = (bench.server.calls("evalsha"), Instant::now());
     let requests = vec![vec![ask(&spec, &key, 300)]; 200];
     let answers = at_once(&bench, &requests).await;
     // So many requests to a call at most.
-    let (calls, least) = (bench.calls("evalsha") - calls, 200_u64.div_ceil(64));
+    let (calls, least) = (bench.server.calls("evalsha") - calls, 200_u64.div_ceil(64));
     assert!((least..=least + own_calls(began.elapsed())).contains(&calls), "{calls} calls");
     let clients =
         |info: &str| info.lines().find(|l| l.starts_with("connected_")).map(str::to_owned);
@@ -258,10 +250,10 @@ async fn requests_of_one_call_are_decided_one_after_the_other() {
     let (a, b) = (key("a"), key("b"));
     let both = |key| vec![ask(&wide, key, 4), ask(&narrow, key, 2)];
     bench.decide(&both(&b)).await;
-    let (calls, began) = (bench.calls("evalsha"), Instant::now());
+    let (calls, began) = (bench.server.calls("evalsha"), Instant::now());
     let requests = [both(&a), both(&b), both(&b), vec![ask(&wide, &b, 4)], both(&a), both(&a)];
     let answers = at_once(&bench, &requests).await;
-    assert!(bench.calls("evalsha") - calls <= 1 + own_calls(began.elapsed()));
+    assert!(bench.server.calls("evalsha") - calls <= 1 + own_calls(began.elapsed()));
     let told: Vec<(bool, Vec<u64>)> = answers
         .iter()
         .map(|answer| {

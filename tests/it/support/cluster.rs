@@ -133,6 +133,14 @@ impl Cluster {
         }
     }
 
+    /// Waits until the first master's replica has its place.
+    pub(crate) fn until_replica_is_master(&self) {
+        self.until("the replica is a master", || {
+            let role: Vec<redis::Value> = self.servers[3].run(&["ROLE"]);
+            matches!(&role[0], redis::Value::BulkString(role) if role == b"master")
+        });
+    }
+
     pub(crate) fn until(&self, what: &str, is_so: impl Fn() -> bool) {
         let patience = Instant::now() + 2 * PATIENCE;
         while !is_so() {

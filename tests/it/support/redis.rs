@@ -151,6 +151,21 @@ impl RedisServer {
         call.arg(&command[1..]).query(&mut self.connection()).unwrap()
     }
 
+    /// How often it has run a command.
+    pub(crate) fn calls(&self, command: &str) -> u64 {
+        self.stat(command, "calls")
+    }
+
+    /// A number that it keeps of a command. It is 0 until the command has come.
+    pub(crate) fn stat(&self, command: &str, field: &str) -> u64 {
+        let stats: String = self.run(&["INFO", "commandstats"]);
+        let line = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:")));
+        let find = |line: &str| {
+            line.split(',').find_map(|it| it.strip_prefix(&format!("{field}="))?.parse().ok())
+        };
+        line.map_or(0, |line| find(line).expect("the field is there"))
+    }
+
     /// The millisecond at which a key goes; `None` where it never does, or is gone. Servers before 7.0
     /// do not tell it themselves.
     pub(crate) fn goes_at(&self, key: &str) -> Option<u64> {

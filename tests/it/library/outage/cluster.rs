@@ -290,10 +290,7 @@ async fn a_master_that_gives_up_its_place_is_no_outage() {
     let spec = limit("one");
     assert_eq!(bench.passed(&spec, &keys[0], 4).await, 4);
     let () = cluster.servers[3].run(&["CLUSTER", "FAILOVER"]);
-    cluster.until("the replica is a master", || {
-        let role: Vec<redis::Value> = cluster.servers[3].run(&["ROLE"]);
-        matches!(&role[0], redis::Value::BulkString(role) if role == b"master")
-    });
+    cluster.until_replica_is_master();
     assert_eq!(bench.passed(&spec, &keys[0], 12).await, 6, "nothing was lost");
     assert_eq!(bench.log.count("store unavailable"), 0, "{}", bench.log.text());
 }
@@ -312,19 +309,11 @@ async fn a_refusal_is_known_until_its_server_is_another_one() {
     }
     assert_eq!(known(), 3, "one passed and one was asked");
     let () = cluster.servers[3].run(&["CLUSTER", "FAILOVER"]);
-    cluster.until("the replica is a master", || {
-        let role: Vec<redis::Value> = cluster.servers[3].run(&["ROLE"]);
-        matches!(&role[0], redis::Value::BulkString(role) if role == b"master")
-    });
-    let asked = || -> usize {
-        let info: String = cluster.servers[3].run(&["INFO", "commandstats"]);
-        let line = info.lines().find(|line| line.starts_with("cmdstat_evalsha:calls="));
-        line.and_then(|line| line[22..].split(',').next()?.parse().ok()).unwrap_or(0)
-    };
-    let before = asked();
+    cluster.until_replica_is_master();
+    let before = cluster.servers[3].calls("evalsha");
     until("the new master is asked", async || {
         bench.decide(&[drained]).await.unwrap();
-        asked() > before
+        cluster.servers[3].calls("evalsha") > before
     })
     .await;
 }

@@ -81,12 +81,7 @@ async fn a_right_that_is_lost_leaves_the_map_in_force() {
     for server in &cluster.servers {
         let () = server.run(&["ACL", "SETUSER", "tidegate", "-cluster|slots"]);
     }
-    let refused = || -> usize {
-        let stats: String = cluster.servers[2].run(&["INFO", "commandstats"]);
-        let line = stats.lines().find(|line| line.starts_with("cmdstat_cluster|slots:"));
-        line.and_then(|line| line.split("rejected_calls=").nth(1)?.split(',').next()?.parse().ok())
-            .unwrap_or(0)
-    };
+    let refused = || cluster.servers[2].stat("cluster|slots", "rejected_calls");
     for to in [1, 0, 1, 0] {
         let before = refused();
         // A server gives up a slot only where it has no keys of it.

@@ -225,11 +225,7 @@ async fn one_limiter_alone_is_one_call() {
     let bench = Bench::start();
     let mut java = Java::new(&bench.server, "orders");
     java.try_set_rate(1_000, HOUR_MS);
-    let calls = || {
-        let stats: String = bench.server.run(&["INFO", "commandstats"]);
-        let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
-        line.unwrap().split(',').next().unwrap().parse::<u64>().unwrap()
-    };
+    let calls = || bench.server.calls("evalsha");
     bench.take(&limiter("orders"), 1).await.unwrap();
     let (before, began) = (calls(), Instant::now());
     for _ in 0..50 {
@@ -271,11 +267,7 @@ async fn a_flood_that_another_limit_refuses_takes_no_permits() {
         LimitSpec { name: Name::new("one").unwrap(), key: bucket.key.clone(), ..limiter("one") };
     let (none, key) = (no_key(), key("x"));
     // What limiters get back, and nothing else, is removed by ZREM.
-    let returned = || {
-        let stats: String = bench.server.run(&["INFO", "commandstats"]);
-        let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_zrem:calls="));
-        line.map_or(0, |line| line.split(',').next().unwrap().parse::<u64>().unwrap())
-    };
+    let returned = || bench.server.calls("zrem");
     for (name, other) in
         [("a bucket", bucket_ask(&bucket, &key, 1)), ("a limiter", ask(&one, &key, 1))]
     {

@@ -378,17 +378,12 @@ fn renewals_of_slots_are_gathered() {
             server.run(&["ZRANGE", "tidegate:slots:concurrency", "0", "-1", "WITHSCORES"]);
         slots.into_iter().map(|(_, end)| end).collect::<Vec<_>>()
     };
-    let calls = || {
-        let stats: String = server.run(&["INFO", "commandstats"]);
-        let line = stats.lines().find(|line| line.starts_with("cmdstat_evalsha:")).unwrap();
-        line.split(['=', ',']).nth(1).unwrap().parse::<u64>().unwrap()
-    };
     let clients: Vec<_> = (0..40).map(|_| holding(&proxy, &told, HALF)).collect();
     let taken = ends();
     assert_eq!(taken.len(), 40);
-    let (last, before, began) = (taken[39], calls(), now());
+    let (last, before, began) = (taken[39], server.calls("evalsha"), now());
     wait_until("each slot was renewed", || ends()[0] > last);
-    let calls = calls() - before;
+    let calls = server.calls("evalsha") - before;
     let most = 20 + own_calls(began.elapsed());
     assert!(calls <= most, "{calls} calls for 40 renewals, and perhaps a second round");
     drop(clients);

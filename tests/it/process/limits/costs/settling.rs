@@ -111,11 +111,6 @@ fn all_limits_of_a_request_are_settled_in_one_call() {
     let proxy = limited.start();
     let mut client = Connection::open(proxy.address);
     let server = place.server.as_ref().unwrap();
-    let calls = || {
-        let text: String = server.run(&["INFO", "commandstats"]);
-        let calls = text.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
-        calls.map_or(0, |calls| calls.split(',').next().unwrap().parse::<u64>().unwrap())
-    };
     // A settlement is there once its tokens are gone; one comes back every 3.6 seconds.
     let settled = |requests: u64| {
         let left = Duration::from_millis(server.run::<u64>(&["PTTL", "tidegate:a"]));
@@ -124,10 +119,10 @@ fn all_limits_of_a_request_are_settled_in_one_call() {
     let mut requests = 0;
     // Now and then Redis is asked besides whether it still decides.
     wait_until("no more than a decision and its settlements, together, are two calls", || {
-        let before = calls();
+        let before = server.calls("evalsha");
         client.get("/", &[]);
         requests += 1;
         wait_until("it is settled", || settled(requests));
-        calls() - before == 2
+        server.calls("evalsha") - before == 2
     });
 }
