@@ -8,13 +8,13 @@ use tidegate::limit::decision::Verdict;
 use tidegate::limit::key::Key;
 use tidegate::limit::rate::Cost;
 use tidegate::limit::time::Timestamp;
-use tidegate::plan::{KeyDisplay, OnStoreError, StoreSpec};
+use tidegate::plan::{KeyDisplay, OnStoreError};
 use tidegate::redis::CallError;
 use tidegate::request::key::KeySource;
 use tidegate::store::{BucketAsk, BucketKey, ProcessStore, Store, Unavailable};
 use tokio::time::Instant;
 
-use crate::support::bench::{Answer, decide};
+use crate::support::bench::{Answer, decide, store_spec, stores};
 use crate::support::limits::{ask, bucket, key, limit, no_key};
 use crate::support::redis::{RedisServer, location, own_calls};
 
@@ -27,14 +27,7 @@ struct Bench {
 impl Bench {
     fn start() -> Self {
         let server = RedisServer::start();
-        let spec = StoreSpec {
-            location: location(&server.url()),
-            prefix: "tidegate".into(),
-            timeout: Duration::from_secs(20),
-            max_keys: 1_000,
-        };
-        let shared = ProcessStore::new(&spec);
-        let store = Store::new(Arc::clone(&shared), &spec, KeyDisplay::Plain);
+        let (shared, store) = stores(&store_spec(location(&server.url())));
         Self { server, store, shared }
     }
 

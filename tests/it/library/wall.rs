@@ -22,7 +22,7 @@ use tidegate::worker::{self, Orders, Published};
 use tokio::runtime::LocalOptions;
 use tokio::sync::watch;
 
-use crate::support::bench::decide;
+use crate::support::bench::{decide, store_spec};
 use crate::support::client::get;
 use crate::support::limits::{ask, bucket, key, limit};
 use crate::support::worker::process;
@@ -63,12 +63,7 @@ impl WallBench {
     }
 
     fn with_room(max_keys: usize) -> Self {
-        let spec = StoreSpec {
-            location: StoreLocation::Memory,
-            prefix: "tidegate".into(),
-            timeout: Duration::from_secs(1),
-            max_keys,
-        };
+        let spec = StoreSpec { max_keys, ..store_spec(StoreLocation::Memory) };
         let wall = Wall::default();
         let shared = ProcessStore::by(wall.clone(), &spec);
         let store = Store::new(Arc::clone(&shared), &spec, KeyDisplay::Plain);

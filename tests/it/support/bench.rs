@@ -76,6 +76,18 @@ pub(crate) async fn decide(
     Ok(Answer { verdict: store::verdict(&claims), decisions, claims, receipts })
 }
 
+/// `[store]` of a process that keeps its buckets there, with time for any machine.
+pub(crate) fn store_spec(location: StoreLocation) -> StoreSpec {
+    let (prefix, timeout) = ("tidegate".into(), Duration::from_secs(20));
+    StoreSpec { location, prefix, timeout, max_keys: 10_000 }
+}
+
+/// What the workers of such a process share, and the store of one of them.
+pub(crate) fn stores(spec: &StoreSpec) -> (Arc<ProcessStore>, Arc<Store>) {
+    let shared = ProcessStore::new(spec);
+    (Arc::clone(&shared), Store::new(shared, spec, KeyDisplay::Plain))
+}
+
 /// A store of its own, which is asked at any time there is.
 pub(crate) struct Bench {
     pub(crate) store: Arc<Store>,
@@ -117,12 +129,8 @@ impl Bench {
     }
 
     fn at(location: StoreLocation, server: Option<RedisServer>) -> Self {
-        // Long enough for any machine: what waits is not the matter here.
-        let timeout = Duration::from_secs(20);
-        let prefix = "tidegate".into();
-        let spec = StoreSpec { location, prefix, timeout, max_keys: 10_000 };
-        let shared = ProcessStore::new(&spec);
-        let store = Store::new(Arc::clone(&shared), &spec, KeyDisplay::Plain);
+        let spec = store_spec(location);
+        let (shared, store) = stores(&spec);
         Self { store, shared, spec, began: Instant::now(), _server: server, _cluster: None }
     }
 
@@ -181,6 +189,7 @@ impl Bench {
         let agrees = self.agrees(Outcome::Delay(promised), Outcome::Delay(expected));
         assert!(agrees, "{promised:?} instead of {expected:?}");
     }
+
     /// What is given back on the side is told in the order in which it was given.
     pub(crate) async fn left_soon(&self, ask: BucketAsk<'_>, expected: u64) {
         while self.left(ask).await != expected {

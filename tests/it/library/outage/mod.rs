@@ -17,13 +17,13 @@ use std::time::Duration;
 
 use tidegate::limit::decision::Verdict;
 use tidegate::limit::time::Timestamp;
-use tidegate::plan::{KeyDisplay, StoreSpec};
+use tidegate::plan::StoreSpec;
 use tidegate::store::{BucketAsk, ProcessStore, Store, Unavailable};
 use tokio::time::Instant;
 use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::fmt::MakeWriter;
 
-use crate::support::bench::{Answer, decide};
+use crate::support::bench::{Answer, decide, store_spec, stores};
 use crate::support::limits::{ask, key, limit};
 use crate::support::redis::location;
 use crate::support::until;
@@ -58,14 +58,8 @@ impl Bench {
 
     fn with_timeout(url: &str, timeout: Duration) -> Self {
         let log = Log::capture();
-        let spec = StoreSpec {
-            location: location(url),
-            prefix: "tidegate".into(),
-            timeout,
-            max_keys: 10_000,
-        };
-        let shared = ProcessStore::new(&spec);
-        let store = Store::new(Arc::clone(&shared), &spec, KeyDisplay::Plain);
+        let spec = StoreSpec { timeout, ..store_spec(location(url)) };
+        let (shared, store) = stores(&spec);
         Self { store, shared, spec, log }
     }
 

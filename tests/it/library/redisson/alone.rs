@@ -1,15 +1,14 @@
 //! Processes that decide alone on a limiter, while Redis is away.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tidegate::limit::algorithm::redisson::{Params, Sharing};
 use tidegate::limit::name::Name;
-use tidegate::plan::{KeyDisplay, LimitSpec, OnStoreError, StoreSpec};
+use tidegate::plan::{LimitSpec, OnStoreError};
 use tidegate::store::{ProcessStore, Store};
 
 use super::{ask_with, limiter, now};
-use crate::support::bench::decide;
+use crate::support::bench::{decide, store_spec, stores};
 use crate::support::limits::no_key;
 use crate::support::redis::{RedisServer, location};
 use crate::support::until;
@@ -21,10 +20,7 @@ struct Process {
 
 impl Process {
     fn of(server: &RedisServer) -> Self {
-        let timeout = Duration::from_secs(20);
-        let spec = StoreSpec { location: location(&server.url()), timeout, ..StoreSpec::default() };
-        let shared = ProcessStore::new(&spec);
-        let store = Store::new(Arc::clone(&shared), &spec, KeyDisplay::Plain);
+        let (shared, store) = stores(&store_spec(location(&server.url())));
         Self { shared, store }
     }
 

@@ -19,12 +19,10 @@ use tidegate::limit::decision::Outcome;
 use tidegate::limit::rate::Cost;
 use tidegate::limit::time::Timestamp;
 use tidegate::limit::waiting::MaxWait;
-use tidegate::plan::{KeyDisplay, LimitSpec, OnStoreError, StoreLocation, StoreSpec};
-use tidegate::store::{
-    BucketAsk, BucketKey, Claim, Decider, LimiterFigures, ProcessStore, Store, Unavailable,
-};
+use tidegate::plan::{LimitSpec, OnStoreError, StoreLocation};
+use tidegate::store::{BucketAsk, BucketKey, Claim, Decider, LimiterFigures, Store, Unavailable};
 
-use crate::support::bench::{Answer, decide};
+use crate::support::bench::{Answer, decide, store_spec, stores};
 use crate::support::java::Java;
 use crate::support::limits::{limit, no_key};
 use crate::support::redis::{RedisServer, location};
@@ -93,13 +91,7 @@ fn store(server: &RedisServer) -> Arc<Store> {
 }
 
 fn store_at(location: StoreLocation) -> Arc<Store> {
-    let spec = StoreSpec {
-        location,
-        prefix: "tidegate".into(),
-        timeout: Duration::from_secs(20),
-        max_keys: 1_000,
-    };
-    Store::new(ProcessStore::new(&spec), &spec, KeyDisplay::Plain)
+    stores(&store_spec(location)).1
 }
 
 fn now() -> Timestamp {

@@ -9,12 +9,12 @@ use tidegate::limit::decision::Verdict;
 use tidegate::limit::name::Name;
 use tidegate::limit::rate::Rate;
 use tidegate::limit::waiting::MaxWait;
-use tidegate::plan::{KeyDisplay, LimitSpec, OnStoreError, StoreSpec};
-use tidegate::store::{Decider, ProcessStore, Store, Unavailable};
+use tidegate::plan::{LimitSpec, OnStoreError, StoreSpec};
+use tidegate::store::{Decider, Unavailable};
 use tokio::time::Instant;
 
 use super::{Bench, HOUR_MS, ask, ask_with, deciders, limiter, now, permits, store_at};
-use crate::support::bench::{Answer, decide};
+use crate::support::bench::{Answer, decide, store_spec, stores};
 use crate::support::java::Java;
 use crate::support::limits::{ask as bucket_ask, key, limit, no_key};
 use crate::support::redis::{RedisServer, location, own_calls};
@@ -205,8 +205,7 @@ async fn a_request_never_meets_permits_of_its_own() {
 async fn a_silent_redis_is_waited_for_once() {
     let server = RedisServer::start();
     let timeout = Duration::from_secs(2);
-    let spec = StoreSpec { location: location(&server.url()), timeout, ..StoreSpec::default() };
-    let store = Store::new(ProcessStore::new(&spec), &spec, KeyDisplay::Plain);
+    let (_, store) = stores(&StoreSpec { timeout, ..store_spec(location(&server.url())) });
     let (mut orders, bucket) = (limiter("orders"), limit("bucket"));
     orders.on_store_error = OnStoreError::Allow;
     let (none, key) = (no_key(), key("x"));

@@ -1,0 +1,301 @@
+//! Refusals that are known need no question to Redis, and are what Redis would have said.
+
+mod beside;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tidegate::limit::algorithm::{Algorithm, Difference, Receipt};
+use tidegate::limit::decision::{Outcome, Verdict};
+use tidegate::limit::rate::Cost;
+use tidegate::limit::time::Timestamp;
+use tidegate::limit::waiting::MaxWait;
+use tidegate::limit::{Mode, Scope};
+use tidegate::plan::{LimitSpec, OnStoreError};
+use tidegate::store::{BucketAsk, BucketKey, ProcessStore, Store};
+
+use crate::support::algorithms::{leaky, log, rolling, sliding, slots};
+use crate::support::bench::{Answer, decide, store_spec, stores};
+use crate::support::limits::{ask, bucket, key, limit, settled};
+use crate::support::redis::{RedisServer, location};
+use crate::support::{PATIENCE, until};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+struct Bench {
+    server: RedisServer,
+    store: Arc<Store>,
+    shared: Arc<ProcessStore>,
+    /// The limit and the key that most tests ask about.
+    spec: LimitSpec,
+    key: BucketKey,
+}
+
+impl Bench {
+    fn start() -> Self {
+        let server = RedisServer::start();
+        let (shared, store) = stores(&store_spec(location(&server.url())));
+        Self { server, store, shared, spec: limit("per-client"), key: key("192.0.2.1") }
+    }
+
+    /// Another process with the same Redis.
+    fn elsewhere(&self) -> Arc<Store> {
+        stores(&store_spec(location(&self.server.url()))).1
+    }
+
+    /// An ask of one token.
+    fn one(&self, algorithm: Algorithm) -> BucketAsk<'_> {
+        by(algorithm, ask(&self.spec, &self.key, 1))
+    }
+
+    /// An ask of the only token of an hour.
+    fn drained(&self) -> BucketAsk<'_> {
+        self.one(bucket("1/h", 1))
+    }
+
+    async fn decide(&self, asks: &[BucketAsk<'_>], after: Duration) -> Answer {
+        let began = Timestamp::from_micros(1_700_000_000_000_000).unwrap();
+        decide(&self.store, asks, began.plus(after)).await.unwrap()
+    }
+
+    /// What a refused request is told, once one is refused: Redis's own clock goes on, and its tokens come back.
+    async fn refused(&self, asks: &[BucketAsk<'_>]) -> Answer {
+        loop {
+            let answer = self.decide(asks, Duration::ZERO).await;
+            if !answer.verdict.passes() {
+                return answer;
+            }
+        }
+    }
+
+    /// Whether Redis was asked about a request that is refused.
+    async fn asked(&self, asks: &[BucketAsk<'_>], after: Duration) -> bool {
+        let before = self.known();
+        let answer = self.decide(asks, after).await;
+        assert!(!answer.verdict.passes(), "{answer:?}");
+        self.known() == before
+    }
+
+    /// Of so many requests that come at once, those that pass, and those that Redis was asked about.
+    async fn crowd(&self, asks: &[BucketAsk<'_>], size: u64, after: Duration) -> (usize, u64) {
+        let before = self.known();
+        let answers = join_all((0..size).map(|_| self.decide(asks, after))).await;
+        let passed = answers.iter().filter(|answer| answer.verdict.passes()).count();
+        (passed, size - (self.known() - before))
+    }
+
+    /// The requests that were refused without a question to Redis.
+    fn known(&self) -> u64 {
+        self.shared.counters().known_refusals
+    }
+
+    /// Every bucket is new in Redis.
+    fn flush(&self) {
+        let (): () = self.server.run(&["FLUSHALL"]);
+    }
+}
+
+/// The same ask of a limit by another algorithm.
+fn by(algorithm: Algorithm, mut ask: BucketAsk<'_>) -> BucketAsk<'_> {
+    ask.ask.algorithm = algorithm;
+    ask
+}
+
+#[tokio::test]
+async fn a_flood_hardly_reaches_redis_and_is_told_what_redis_says() {
+    let bench = Bench::start();
+    for algorithm in [bucket("1/h", 1), rolling("1/h"), sliding("1/h"), log("1/h")] {
+        let one = bench.one(algorithm);
+        assert!(bench.decide(&[one], Duration::ZERO).await.verdict.passes(), "{algorithm}");
+        let said = bench.decide(&[one], Duration::ZERO).await;
+        let Verdict::Refuse { retry_after: Some(first), .. } = said.verdict else { panic!() };
+        for n in 1..1_000 {
+            let after = Duration::from_millis(n);
+            let known = bench.decide(&[one], after).await;
+            let Verdict::Refuse { retry_after: Some(now), by: 0 } = known.verdict else { panic!() };
+            assert_eq!(now, first - after, "{algorithm}");
+            assert_eq!(known.remaining(0), said.remaining(0), "{algorithm}");
+        }
+    }
+    assert_eq!(bench.known(), 4 * 999);
+}
+
+#[tokio::test]
+async fn a_refusal_is_known_for_two_seconds() {
+    let bench = Bench::start();
+    let one = bench.drained();
+    bench.decide(&[one], Duration::ZERO).await;
+    assert!(bench.asked(&[one], Duration::ZERO).await);
+    assert!(!bench.asked(&[one], SECOND).await);
+    // Of a crowd that comes then, one asks.
+    assert_eq!(bench.crowd(&[one], 32, 2 * SECOND).await, (0, 1));
+    assert!(!bench.asked(&[one], 3 * SECOND).await);
+}
+
+#[tokio::test]
+async fn a_refusal_ends_when_the_bucket_has_a_token_again() {
+    let bench = Bench::start();
+    let one = bench.one(bucket("1/s", 1));
+    let answer = bench.refused(&[one]).await;
+    let Verdict::Refuse { retry_after: Some(after), .. } = answer.verdict else { panic!() };
+    bench.decide(&[one], after - Duration::from_micros(1)).await;
+    assert_eq!(bench.known(), 1);
+    bench.decide(&[one], after).await;
+    assert_eq!(bench.known(), 1);
+}
+
+/// A crowd asked for each token that came back.
+#[tokio::test]
+async fn of_a_crowd_at_the_end_of_a_wait_one_request_asks() {
+    let bench = Bench::start();
+    // A log does not say when it has room for a second request, so a second one asks.
+    for (algorithm, askers) in [(bucket("1/h", 1), 1), (leaky("1/h", 0), 1), (log("1/h"), 2)] {
+        let one = bench.one(algorithm);
+        let crowd = async |after| bench.crowd(&[one], 32, after).await;
+        assert!(bench.decide(&[one], Duration::ZERO).await.verdict.passes(), "{algorithm}");
+        assert!(bench.asked(&[one], Duration::ZERO).await, "{algorithm}");
+        assert_eq!(crowd(3_600 * SECOND).await, (0, 1), "{algorithm}: not yet by Redis's clock");
+        bench.flush();
+        assert_eq!(crowd(2 * 3_600 * SECOND).await, (1, askers), "{algorithm}: it is new");
+        bench.flush();
+    }
+}
+
+#[tokio::test]
+async fn only_what_is_sure_is_known() {
+    let bench = Bench::start();
+    let (other, late, yours) = (limit("other"), settled("settled"), key("192.0.2.2"));
+    let drained = |spec, key| by(bucket("1/h", 1), ask(spec, key, 1));
+    let (one, mine) = (bench.drained(), &bench.key);
+    bench.decide(&[one], Duration::ZERO).await;
+    assert!(bench.asked(&[one], Duration::ZERO).await);
+    assert!(!bench.asked(&[one], Duration::ZERO).await);
+
+    assert!(bench.decide(&[drained(&bench.spec, &yours)], Duration::ZERO).await.verdict.passes());
+    let before = bench.known();
+    bench.decide(&[bench.one(bucket("2/h", 2))], Duration::ZERO).await;
+    assert_eq!(bench.known(), before, "other figures");
+
+    // Each of these is asked each time.
+    let change = |change: &dyn Fn(&mut BucketAsk<'_>)| {
+        let mut ask = drained(&other, mine);
+        change(&mut ask);
+        ask
+    };
+    let waits = change(&|ask| ask.ask.max_wait = MaxWait::of(SECOND));
+    let shadow = change(&|ask| ask.ask.mode = Mode::Shadow);
+    bench.decide(&[drained(&other, mine)], Duration::ZERO).await;
+    bench.decide(&[drained(&late, mine)], Duration::ZERO).await;
+    for (asks, what) in [
+        (&[waits][..], "a limit that holds requests"),
+        (&[drained(&late, mine)], "tokens that may come back"),
+        (&[one, shadow], "a limit in shadow"),
+    ] {
+        for _ in 0..3 {
+            assert!(bench.asked(asks, Duration::ZERO).await, "{what}");
+        }
+    }
+    // Two limits that refuse.
+    let both = [one, drained(&other, mine)];
+    bench.asked(&both, Duration::ZERO).await;
+    assert!(!bench.asked(&both, Duration::ZERO).await);
+}
+
+#[tokio::test]
+async fn a_key_that_was_deleted_is_new_when_redis_is_asked_again() {
+    let bench = Bench::start();
+    let one = bench.one(bucket("3/h", 3));
+    while bench.decide(&[one], Duration::ZERO).await.verdict.passes() {}
+    bench.flush();
+    assert!(!bench.asked(&[one], SECOND).await);
+    for _ in 0..3 {
+        assert!(bench.decide(&[one], 2 * SECOND).await.verdict.passes());
+    }
+}
+
+/// What Redis said before it went does not bind those who decide without it.
+#[tokio::test]
+async fn without_redis_nothing_is_known() {
+    let mut bench = Bench::start();
+    bench.spec.on_store_error = OnStoreError::Allow;
+    bench.decide(&[bench.drained()], Duration::ZERO).await;
+    assert!(bench.asked(&[bench.drained()], Duration::ZERO).await);
+    bench.server.kill();
+    until("Redis is away", async || bench.shared.counters().redis_up == Some(false)).await;
+    for after in [Duration::ZERO, SECOND, 3 * SECOND] {
+        for _ in 0..100 {
+            assert!(bench.decide(&[bench.drained()], after).await.verdict.passes(), "{after:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_new_connection_knows_nothing() {
+    let bench = Bench::start();
+    let one = bench.drained();
+    bench.decide(&[one], Duration::ZERO).await;
+    bench.asked(&[one], Duration::ZERO).await;
+    bench.flush();
+    let _: u64 = bench.server.run(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    let passes = async || bench.decide(&[one], Duration::ZERO).await.verdict.passes();
+    until("it passes", passes).await;
+}
+
+/// Known refusals would hold for hours more here: this test's clock stands still.
+#[tokio::test]
+async fn a_bucket_made_new_elsewhere_is_no_longer_refused_here() {
+    let bench = Bench::start();
+    let one = bench.drained();
+    assert!(bench.decide(&[one], Duration::ZERO).await.verdict.passes());
+    assert!(bench.asked(&[one], Duration::ZERO).await);
+    assert!(!bench.asked(&[one], Duration::ZERO).await, "known from now on");
+    bench.elsewhere().forget(&one).await.unwrap();
+    let passes = async || bench.decide(&[one], Duration::ZERO).await.verdict.passes();
+    until("it passes", passes).await;
+}
+
+/// A regression: a client that named another cost each time had each request asked of Redis.
+#[tokio::test]
+async fn a_refusal_of_one_cost_tells_about_the_others() {
+    let bench = Bench::start();
+    // 3/2h gives several tokens at a time, so times are rounded.
+    for rate in ["1/h", "3/2h"] {
+        let of = |cost| {
+            let mut one = bench.one(bucket(rate, 10));
+            one.ask.cost = Cost::new(cost).unwrap();
+            [one]
+        };
+        bench.decide(&of(4), Duration::ZERO).await;
+        bench.decide(&of(3), Duration::ZERO).await;
+        let before = bench.known();
+        for cost in [6, 9, 10, 4, 5] {
+            let known = bench.decide(&of(cost), Duration::ZERO).await;
+            let said = bench.store.peek(&of(cost)[0], Timestamp::MIN).await.unwrap();
+            assert_eq!((known.remaining(0), known.verdict.passes()), (3, false));
+            let Outcome::Reject { retry_after: Some(said) } = said.outcome else { panic!() };
+            let Verdict::Refuse { retry_after: Some(known), by: 0 } = known.verdict else {
+                panic!()
+            };
+            // No time passes here, and by Redis's clock little.
+            assert!(known >= said && known - said < PATIENCE, "{cost}: {known:?} {said:?}");
+        }
+        assert_eq!(bench.known(), before + 4, "only the first was asked");
+        assert!(bench.asked(&of(11), Duration::ZERO).await, "it never passes");
+        assert!(bench.decide(&of(2), Duration::ZERO).await.verdict.passes(), "enough was left");
+        assert!(bench.asked(&of(5), Duration::ZERO).await, "two tokens fewer are left");
+        assert!(!bench.asked(&of(6), Duration::ZERO).await);
+        bench.store.forget(&of(5)[0]).await.unwrap();
+        assert!(bench.decide(&of(5), Duration::ZERO).await.verdict.passes());
+        bench.store.forget(&of(5)[0]).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_leaky_bucket_that_holds_nobody_refuses_without_redis() {
+    let bench = Bench::start();
+    let one = bench.one(leaky("1/h", 2));
+    assert!(bench.decide(&[one], Duration::ZERO).await.verdict.passes());
+    assert!(bench.asked(&[one], Duration::ZERO).await);
+    assert!(!bench.asked(&[one], Duration::ZERO).await);
+}
