@@ -1,0 +1,151 @@
+//! Lines of throttled requests: how many there are, and what they say of the limit.
+
+use super::*;
+
+fn sum(lines: &[Value]) -> u64 {
+    lines.iter().map(|line| line["count"].as_u64().unwrap()).sum()
+}
+
+/// An operator saw that a key was rejected, and had to look up in the file by which figures.
+#[test]
+fn a_throttle_line_has_the_figures_that_decided_and_the_name_of_the_key() {
+    const LIMITS: &str = r#"
+[limits.bucket]
+key = ["header:x-key"]
+rate = "2/h"
+burst = 1
+overrides = [
+    { key = ["a"], rate = "3/d", burst = 1, name = "acme" },
+    { key = ["s*"], rate = "1/h" },
+]
+
+[limits.month]
+key = []
+algorithm = "fixed-window"
+align = "clock"
+rate = "1/month"
+
+[limits.slots]
+key = []
+algorithm = "concurrency"
+limit = 1
+
+[limits.never]
+key = []
+rate = "0/s"
+
+[limits.tried]
+key = []
+rate = "unlimited"
+candidate = { rate = "1/10m" }
+
+[limits.log]
+key = []
+algorithm = "sliding-log"
+rate = "1/90m"
+mode = "shadow"
+"#;
+    let (api, begun, go) = Upstream::slow();
+    let mut proxy = Proxy::to(&api).limits(LIMITS);
+    for name in ["bucket", "month", "slots", "never", "tried", "log"] {
+        let path = if name == "slots" { "slow" } else { name };
+        proxy = proxy.route(&format!("path = \"/{path}\"\nlimits = [\"{name}\"]"));
+    }
+    let mut proxy = proxy.section("[log]\nthrottle = \"each\"").start();
+    let mut slow = Connection::open(proxy.address);
+    slow.send("GET /slow HTTP/1.1\r\nhost: a\r\n\r\n");
+    begun.recv().unwrap();
+    for path in
+        ["bucket", "bucket", "month", "month", "slow", "never", "tried", "tried", "log", "log"]
+    {
+        get(proxy.address, &format!("/{path}"), &[("x-key", "b")]);
+    }
+    for _ in 0..2 {
+        get(proxy.address, "/bucket", &[("x-key", "a")]);
+    }
+    go.send(()).unwrap();
+    assert_eq!(slow.reply("GET").status, 200);
+    assert!(proxy.stop().success());
+    let lines = proxy.log.with("throttled");
+    let told: Vec<_> =
+        lines.iter().map(|it| ["limit", "rate", "name"].map(|name| it[name].as_str())).collect();
+    assert_eq!(
+        told,
+        [
+            [Some("bucket"), Some("2/h"), None],
+            [Some("month"), Some("1/month"), None],
+            [Some("slots"), Some("1 at once"), None],
+            [Some("never"), Some("0/s"), None],
+            [Some("tried:candidate"), Some("1/10m"), None],
+            [Some("log"), Some("1/90m"), None],
+            [Some("bucket"), Some("3/d"), Some("acme")],
+        ]
+    );
+}
+
+#[test]
+fn ten_thousand_rejections_are_a_handful_of_lines() {
+    let mut proxy = logging("summary_interval = \"500ms\"").start();
+    let address = proxy.address;
+    let threads: Vec<_> = (0..4)
+        .map(|_| {
+            std::thread::spawn(move || {
+                let mut client = Connection::open(address);
+                (0..2_500).filter(|_| client.get("/", &[]).status == 429).count()
+            })
+        })
+        .collect();
+    let rejected: usize = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
+    assert_eq!(rejected, 9_999);
+    assert_eq!(get(address, "/", &[]).status, 429);
+    // The last summary comes by itself when the traffic has stopped.
+    wait_until("all is told", || sum(&proxy.log.with("throttled")) == 10_000);
+    let lines = proxy.log.with("throttled");
+    let at = |line: &Value| line["timestamp"].as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
+    let took = at(lines.last().unwrap()).duration_since(at(&lines[0])).as_millis();
+    let most = 3 + took / 500;
+    assert!(lines.len() <= usize::try_from(most).unwrap(), "{} lines in {took} ms", lines.len());
+    assert_eq!(lines[0]["count"], 1);
+    assert_eq!(lines[0].get("interval_ms"), None);
+    assert!(lines[1..].iter().all(|line| line["interval_ms"].is_u64()));
+    assert!(proxy.stop().success());
+    assert_eq!(sum(&proxy.log.with("throttled")), 10_000, "and nothing is told twice");
+}
+
+#[test]
+fn many_keys_are_a_hundred_lines_at_most() {
+    let mut proxy = logging("summary_interval = \"1h\"").start();
+    let mut client = Connection::open(proxy.address);
+    for n in 0..400 {
+        let address = format!("10.0.{}.{}", n / 200, n % 200);
+        for status in [200, 429, 429] {
+            assert_eq!(client.get("/", &[("x-forwarded-for", &address)]).status, status);
+        }
+    }
+    assert!(proxy.stop().success());
+    let lines = proxy.log.with("throttled");
+    assert_eq!(sum(&lines), 800);
+    let summaries: Vec<_> = lines.iter().filter(|line| line["interval_ms"].is_u64()).collect();
+    assert!(summaries.len() <= 100 && lines.len() - summaries.len() <= 100, "{}", lines.len());
+    let others: Vec<_> = lines.iter().filter(|line| line["key"] == "others").collect();
+    assert_eq!(others.len(), 1);
+    assert!(others[0]["keys"].as_u64().unwrap() >= 300, "{}", others[0]);
+}
+
+#[test]
+fn each_rejection_or_none_has_its_line() {
+    for (mode, expected) in [("each", 5), ("off", 0), ("summary", 2)] {
+        let mut proxy = logging(&format!("throttle = \"{mode}\"")).start();
+        for _ in 0..6 {
+            get(proxy.address, "/", &[]);
+        }
+        assert!(proxy.stop().success());
+        let lines = proxy.log.with("throttled");
+        assert_eq!(lines.len(), expected, "{mode}");
+        if mode == "each" {
+            assert!(
+                lines.iter().all(|line| line["count"] == 1 && line.get("interval_ms").is_none())
+            );
+        }
+    }
+}
