@@ -1,14 +1,20 @@
 //! What a throttled client gets.
 
-use std::io::Write as _;
-use std::time::Duration;
+mod bodies;
+mod jitter;
 
 use crate::support::client::{Connection, Reply};
 use crate::support::proxy::Proxy;
+use crate::support::tidegate::Tidegate;
 use crate::support::upstream::Upstream;
 
 fn header(reply: &Reply, name: &str) -> String {
     reply.header(name).unwrap_or_else(|| panic!("no {name} in {reply:?}"))
+}
+
+/// A proxy that rejects everything.
+fn closed(api: &Upstream) -> Tidegate {
+    Proxy::of_one_worker(api).limit("l", "rate = \"0/s\"").start()
 }
 
 #[test]
@@ -200,7 +206,7 @@ fn which_fields_are_sent_can_be_chosen() {
 #[test]
 fn a_grpc_call_gets_a_status_of_grpc() {
     let api = Upstream::echoing();
-    let proxy = Proxy::of_one_worker(&api).limit("l", "rate = \"0/s\"").start();
+    let proxy = closed(&api);
     let mut client = Connection::open(proxy.address);
     for kind in ["application/grpc", "application/grpc+proto", "application/grpc-web"] {
         let reply = client.request("POST", "/", &[("content-type", kind)], b"\0\0\0\0\0");
@@ -215,105 +221,12 @@ fn a_grpc_call_gets_a_status_of_grpc() {
 #[test]
 fn a_head_request_gets_no_body() {
     let api = Upstream::echoing();
-    let proxy = Proxy::of_one_worker(&api).limit("l", "rate = \"0/s\"").start();
+    let proxy = closed(&api);
     let mut client = Connection::open(proxy.address);
     let reply = client.request("HEAD", "/", &[], b"");
     assert_eq!(reply.status, 429);
     let length: usize = header(&reply, "content-length").parse().unwrap();
     assert_eq!(client.get("/", &[]).body.len(), length, "in step, and as a GET would say");
-}
-
-#[test]
-fn a_short_rejected_upload_keeps_its_connection() {
-    let api = Upstream::echoing();
-    let proxy = Proxy::of_one_worker(&api).limit("l", "rate = \"0/s\"").start();
-    let mut client = Connection::open(proxy.address);
-    for length in [1, 1000, 65_536] {
-        let reply = client.request("POST", "/", &[], &vec![b'x'; length]);
-        assert_eq!((reply.status, reply.header("connection")), (429, None), "{length}");
-    }
-    // The answer comes before the body has.
-    client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 60000\r\n\r\n");
-    let reply = client.reply("POST");
-    assert_eq!((reply.status, reply.header("connection")), (429, None));
-    for piece in [20_000, 30_000, 10_000] {
-        client.send(vec![b'x'; piece]);
-    }
-    client.send(
-        "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
-    );
-    let reply = client.reply("POST");
-    assert_eq!((reply.status, reply.header("connection")), (429, None), "in chunks");
-    assert_eq!(client.get("/", &[]).status, 429, "still in step");
-    assert!(api.requests().is_empty());
-}
-
-#[test]
-fn a_long_rejected_upload_ends_its_connection() {
-    let api = Upstream::echoing();
-    let proxy = Proxy::of_one_worker(&api).limit("l", "rate = \"0/s\"").start();
-    let chunk = format!("8000\r\n{}\r\n", "x".repeat(32_768));
-    for (framing, piece, pieces) in [
-        ("content-length: 65537", vec![b'x'; 65_537], 1),
-        ("content-length: 10000000", vec![b'x'; 1_000_000], 10),
-        ("transfer-encoding: chunked", chunk.into_bytes(), 300),
-    ] {
-        let mut client = Connection::open(proxy.address);
-        client.send(format!("POST / HTTP/1.1\r\nhost: a\r\n{framing}\r\n\r\n"));
-        // All of it is sent before the answer is looked at.
-        for _ in 0..pieces {
-            client.send(&piece);
-        }
-        let reply = client.reply("POST");
-        assert_eq!(reply.status, 429, "{framing}");
-        assert_eq!(header(&reply, "connection"), "close", "{framing}");
-        assert_eq!(reply.json()["status"], 429, "{framing}");
-        assert!(client.is_closed(), "{framing}");
-    }
-}
-
-#[test]
-fn a_client_that_goes_on_sending_is_cut_off() {
-    let api = Upstream::echoing();
-    let proxy = Proxy::of_one_worker(&api).limit("l", "rate = \"0/s\"").start();
-    let mut client = Connection::open(proxy.address);
-    client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1000000000000\r\n\r\n");
-    assert_eq!(client.reply("POST").status, 429);
-    client.stream.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
-    crate::support::wait_until("it is closed", || client.stream.write_all(b"x").is_err());
-}
-
-#[test]
-fn a_rejected_client_is_not_asked_for_its_body() {
-    let api = Upstream::echoing();
-    let proxy = Proxy::of_one_worker(&api).limit("l", "rate = \"0/s\"").start();
-    for length in [5, 1_000_000] {
-        let mut client = Connection::open(proxy.address);
-        client.send(format!(
-            "POST / HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ncontent-length: {length}\r\n\r\n"
-        ));
-        let reply = client.any_reply("POST");
-        assert_eq!(reply.status, 429);
-        assert_eq!(header(&reply, "connection"), "close");
-        assert!(client.is_closed());
-    }
-}
-
-#[test]
-fn where_the_file_answers_limits_hold_and_bodies_are_read() {
-    let proxy = Proxy::answering()
-        .server("workers = 1")
-        .limit("l", "rate = \"3/h\"")
-        .route("path = \"/\"\nrespond = { status = 200, body = \"hi\" }\nlimits = [\"l\"]")
-        .start();
-    let mut client = Connection::open(proxy.address);
-    let reply = client.request("POST", "/", &[], b"short");
-    assert_eq!((reply.status, reply.text().as_str()), (200, "hi"));
-    assert_eq!(client.get("/", &[]).status, 200, "the connection is kept");
-    let reply = client.request("POST", "/", &[], &[b'x'; 100_000]);
-    assert_eq!((reply.status, header(&reply, "connection").as_str()), (200, "close"));
-    assert!(client.is_closed());
-    assert_eq!(Connection::open(proxy.address).get("/", &[]).status, 429);
 }
 
 #[test]
@@ -337,65 +250,6 @@ fn errors_of_its_own_are_problems_too() {
         }
         assert_eq!(reply.header("connection"), None, "the connection is kept");
     }
-}
-
-/// How long a client of this name is told to wait. `ratelimit` says the same.
-fn wait_of(client: &mut Connection, user: &str) -> u64 {
-    let reply = client.get("/", &[("x-user", user)]);
-    assert_eq!(reply.status, 429);
-    let wait = header(&reply, "retry-after");
-    assert_eq!(header(&reply, "ratelimit"), format!("\"per-user\";r=0;t={wait}"));
-    assert_eq!(header(&reply, "x-ratelimit-reset"), wait);
-    wait.parse().unwrap()
-}
-
-#[test]
-fn a_crowd_is_told_to_come_back_at_different_times_and_never_too_early() {
-    let api = Upstream::echoing();
-    let section =
-        "[reject]\njitter = \"20%\"\nheaders = [\"retry-after\", \"ratelimit\", \"x-ratelimit\"]";
-    let limit = "key = [\"header:x-user\"]\nrate = \"1/h\"";
-    let proxy = || Proxy::to(&api).limit("per-user", limit).section(section).start();
-    let (one, other) = (proxy(), proxy());
-    let mut clients = [Connection::open(one.address), Connection::open(other.address)];
-    let mut waits = Vec::new();
-    for user in 0..40 {
-        let user = format!("user {user}");
-        for client in &mut clients {
-            assert_eq!(client.get("/", &[("x-user", &user)]).status, 200);
-        }
-        let [here, there] = clients.each_mut().map(|client| wait_of(client, &user));
-        assert!((3_500..=4_320).contains(&here), "{here}");
-        // The same key has the same part everywhere. The requests do not come in the same second.
-        assert!(here.abs_diff(there) < 60, "{user}: {here} {there}");
-        assert!(wait_of(&mut clients[0], &user).abs_diff(here) < 60);
-        waits.push(here);
-    }
-    let (least, most) = (waits.iter().min().unwrap(), waits.iter().max().unwrap());
-    assert!(most - least > 360, "{waits:?}");
-    waits.sort_unstable();
-    waits.dedup();
-    assert!(waits.len() > 20, "{waits:?}");
-    let line = one.log.wait("throttled", |_| true);
-    assert!(line["retry_after_ms"].as_u64().unwrap() <= 3_600_000, "the log has the truth: {line}");
-}
-
-#[test]
-fn a_limit_may_spread_less_than_the_file_says_and_never_what_is_never() {
-    let proxy = Proxy::answering()
-        .limit("exact", "rate = \"1/h\"\nreject = { jitter = \"0%\" }")
-        .section("[reject]\njitter = \"100%\"")
-        .start();
-    let mut client = Connection::open(proxy.address);
-    assert_eq!(client.get("/", &[]).status, 200);
-    let wait: u64 = header(&client.get("/", &[]), "retry-after").parse().unwrap();
-    assert!((3_500..=3_600).contains(&wait), "{wait}");
-    let closed = Proxy::answering()
-        .limit("closed", "rate = \"0/s\"")
-        .section("[reject]\njitter = \"100%\"")
-        .start();
-    let reply = Connection::open(closed.address).get("/", &[]);
-    assert_eq!((reply.status, reply.header("retry-after")), (429, None));
 }
 
 #[test]
