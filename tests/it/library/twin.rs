@@ -43,6 +43,12 @@ fn a_state_that_is_kept_goes_on_as_it_was() {
     });
 }
 
+/// Runs a script, whose only argument is what stands in a bucket.
+fn run<T: redis::FromRedisValue>(server: &RedisServer, script: &str, bytes: &[u8]) -> T {
+    let mut call = redis::cmd("EVAL");
+    call.arg(script).arg(0).arg(bytes).query(&mut server.connection()).unwrap()
+}
+
 #[test]
 fn lua_reads_what_it_does_not_know_as_a_new_bucket() {
     let server = RedisServer::start();
@@ -91,12 +97,7 @@ fn lua_reads_what_it_does_not_know_as_a_new_bucket() {
         ("cut off", long[..26].to_vec(), 9),
         ("too long", [&long[..], &[0]].concat(), 9),
     ] {
-        let read: u64 = redis::cmd("EVAL")
-            .arg(&script)
-            .arg(0)
-            .arg(bytes)
-            .query(&mut server.connection())
-            .unwrap();
+        let read: u64 = run(&server, &script, &bytes);
         assert_eq!(read, left, "{name}");
     }
 }
@@ -116,12 +117,7 @@ fn lua_keeps_a_debt_at_its_bound() {
              local _, _, _, kept = decide('token-bucket', {{ 1, 1000, 10, 65536 }}, {more}, -1, bytes, {now})
              return kept"
         );
-        bytes = redis::cmd("EVAL")
-            .arg(&script)
-            .arg(0)
-            .arg(&bytes)
-            .query(&mut server.connection())
-            .unwrap();
+        bytes = run(&server, &script, &bytes);
         let settled = Settlement {
             used: Difference::More(more),
             receipt: Receipt::NONE,
@@ -173,12 +169,7 @@ fn lua_reads_what_it_does_not_know_as_a_new_window() {
             "sliding-window" => script.replace("{ 10, 1, 1000000 }", "{ 10, 1000000, 1 }"),
             _ => script,
         };
-        let read: u64 = redis::cmd("EVAL")
-            .arg(&script)
-            .arg(0)
-            .arg(bytes)
-            .query(&mut server.connection())
-            .unwrap();
+        let read: u64 = run(&server, &script, &bytes);
         assert_eq!(read, left, "{algorithm}: {name}");
     }
 }

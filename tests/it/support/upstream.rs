@@ -95,6 +95,40 @@ impl Upstream {
         (server, told, go)
     }
 
+    /// Does as the path says, until its client has gone: it says nothing, or half an answer. It says that it has each
+    /// request that it does not answer in full.
+    pub(crate) fn holding() -> (Self, Receiver<()>) {
+        let (tell, told) = channel();
+        let server = Self::raw(move |mut stream| {
+            let mut reader = BufReader::new(stream.try_clone().unwrap());
+            while let Some(got) = read_head(&mut reader) {
+                let half = b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf.";
+                let _ = match got.path() {
+                    "/silent" => Ok(()),
+                    "/half" => stream.write_all(half),
+                    "/broken" => {
+                        let _ = stream.write_all(half);
+                        return;
+                    }
+                    "/upgrade" => stream.write_all(
+                        b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\n\
+                          upgrade: chat\r\n\r\nhello",
+                    ),
+                    path => {
+                        if stream.write_all(&ok(path)).is_err() {
+                            return;
+                        }
+                        continue;
+                    }
+                };
+                let _ = tell.send(());
+                while matches!(reader.read(&mut [0; 100]), Ok(1..)) {}
+                return;
+            }
+        });
+        (server, told)
+    }
+
     /// Answers the requests of each connection with these bytes, one after the other, whatever
     /// they are, and closes it then.
     pub(crate) fn saying(answers: &[&str]) -> Self {

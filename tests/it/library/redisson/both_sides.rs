@@ -106,11 +106,14 @@ impl Services {
     }
 }
 
+const RATE: u64 = 12;
+const INTERVAL_MS: u64 = 40;
+
+/// Permits that each side is to take.
+const ENOUGH: u64 = 100;
+
 #[tokio::test]
 async fn both_sides_keep_within_the_rate() {
-    const RATE: u64 = 12;
-    const INTERVAL_MS: u64 = 40;
-    const ENOUGH: u64 = 100;
     let bench = Bench::start();
     let server = Arc::new(bench.server);
     Java::new(&server, "orders").try_set_rate(RATE, INTERVAL_MS);
@@ -137,9 +140,6 @@ async fn both_sides_keep_within_the_rate() {
 
 #[tokio::test]
 async fn both_sides_keep_within_the_rate_while_some_wait() {
-    const RATE: u64 = 12;
-    const INTERVAL_MS: u64 = 40;
-    const ENOUGH: u64 = 100;
     let bench = Bench::start();
     let server = Arc::new(bench.server);
     let mut clock = Java::new(&server, "orders");

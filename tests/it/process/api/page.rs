@@ -19,6 +19,13 @@ fn open(proxy: &Tidegate) -> Browser {
     Browser::open(&format!("http://{}/", proxy.admin()), 1280, 900)
 }
 
+/// The page is no wider than its window, and the browser has nothing to complain of.
+fn assert_fits(page: &mut Browser) {
+    let is_wider = page.js("document.documentElement.scrollWidth > innerWidth");
+    assert_eq!(is_wider, false, "it is wider than its window");
+    assert_eq!(page.complaints, [""; 0]);
+}
+
 /// The lines of what people see of an element, without its gaps.
 fn lines(text: &str) -> Vec<&str> {
     text.lines().map(str::trim).filter(|line| !line.is_empty()).collect()
@@ -72,9 +79,7 @@ fn a_candidate_speaks_under_its_limit_and_nothing_jumps_or_is_wider() {
     let above = "document.querySelector('#limits .tried').previousElementSibling.innerText";
     assert!(page.js(above).as_str().unwrap().starts_with("user"), "its limit stands above it");
     page.resize(390, 844);
-    let is_wider = page.js("document.documentElement.scrollWidth > innerWidth");
-    assert_eq!(is_wider, false, "it is wider than a phone");
-    assert_eq!(page.complaints, [""; 0]);
+    assert_fits(&mut page);
 }
 
 #[test]
@@ -91,8 +96,7 @@ fn long_names_are_no_wider_than_a_phone() {
     page.wait("#shown", |text| text.contains(&name));
     page.wait("#limit", |text| text.contains(&name));
     page.wait("#plot-routes .legend", |text| text.contains(&path));
-    let is_wider = page.js("document.documentElement.scrollWidth > innerWidth");
-    assert_eq!(is_wider, false, "it is wider than a phone");
+    assert_fits(&mut page);
 }
 
 #[test]
@@ -364,9 +368,7 @@ fn it_fits_a_phone_and_both_colours_and_does_not_jump() {
     wait_until("and the next second", || page.js("status.requests.per_second") == 0);
     assert_eq!(page.js("window.jumps"), json!([]), "something moved");
     page.resize(390, 844);
-    let is_wider = page.js("document.documentElement.scrollWidth > innerWidth");
-    assert_eq!(is_wider, false, "it is wider than a phone");
-    assert_eq!(page.complaints, [""; 0]);
+    assert_fits(&mut page);
 }
 
 /// Every answer was a 502, and the page said "Allowed" in calm blue.

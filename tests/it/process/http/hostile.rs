@@ -54,34 +54,25 @@ fn counted(proxy: &Tidegate) -> f64 {
 }
 
 #[test]
-fn heads_that_never_end_are_cut_off_and_told_in_two_lines() {
-    let (mut proxy, _api) = proxy("header_timeout = \"1s\"");
-    let mut crowd = crowd(&proxy, b"GET / HTTP/1.1\r\nhost: a\r\nx-a: ");
-    assert_unharmed(&proxy);
-    assert!(crowd.iter_mut().all(Connection::is_closed));
-    wait_until("all are counted", || counted(&proxy) == MANY as f64);
-    assert_eq!(told(&mut proxy, "head in time"), (MANY as u64, 2));
-}
-
-#[test]
-fn connections_that_say_nothing_are_cut_off_and_told() {
-    let (mut proxy, _api) = proxy("header_timeout = \"1s\"");
-    let mut crowd = crowd(&proxy, b"");
-    assert_unharmed(&proxy);
-    assert!(crowd.iter_mut().all(Connection::is_closed));
-    wait_until("all are counted", || counted(&proxy) == MANY as f64);
-    assert_eq!(told(&mut proxy, "head in time"), (MANY as u64, 2));
-}
-
-#[test]
-fn bodies_that_never_end_are_answered_408_and_told() {
-    let (mut proxy, _api) = proxy("body_timeout = \"1s\"");
-    let mut crowd = crowd(&proxy, b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\nhalf");
-    assert_unharmed(&proxy);
-    assert!(crowd.iter_mut().all(|client| client.reply("POST").status == 408));
-    drop(crowd);
-    wait_until("all are counted", || counted(&proxy) == MANY as f64);
-    assert_eq!(told(&mut proxy, "request's body"), (MANY as u64, 2));
+fn clients_that_never_finish_are_cut_off_and_told_in_two_lines() {
+    let body = &b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\nhalf"[..];
+    for (what, time_out, begun, reason) in [
+        ("a head", "header_timeout", &b"GET / HTTP/1.1\r\nhost: a\r\nx-a: "[..], "head in time"),
+        ("nothing", "header_timeout", b"", "head in time"),
+        ("a body", "body_timeout", body, "request's body"),
+    ] {
+        let (mut proxy, _api) = proxy(&format!("{time_out} = \"1s\""));
+        let mut crowd = crowd(&proxy, begun);
+        assert_unharmed(&proxy);
+        if what == "a body" {
+            assert!(crowd.iter_mut().all(|client| client.reply("POST").status == 408));
+        } else {
+            assert!(crowd.iter_mut().all(Connection::is_closed), "{what}");
+        }
+        wait_until("all are counted", || counted(&proxy) == MANY as f64);
+        drop(crowd);
+        assert_eq!(told(&mut proxy, reason), (MANY as u64, 2), "{what}");
+    }
 }
 
 #[test]

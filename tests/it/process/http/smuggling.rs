@@ -3,6 +3,7 @@
 
 use crate::support::client::{Connection, raw};
 use crate::support::proxy::Proxy;
+use crate::support::tidegate::Tidegate;
 use crate::support::upstream::Upstream;
 
 const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nhost: a\r\n\r\n";
@@ -13,163 +14,113 @@ fn answers(text: &str) -> (u16, usize) {
     (status.unwrap_or(0), text.matches("HTTP/1.").count())
 }
 
+/// Sends what a strict reader cannot read, with a request after it. It is answered once, and nothing goes on.
+fn assert_refused(proxy: &Tidegate, api: &Upstream, name: &str, message: &str, status: u16) {
+    let text = raw(proxy.address, format!("{message}{SMUGGLED}"));
+    assert_eq!(answers(&text), (status, 1), "{name}: {text}");
+    let sent: Vec<_> = api.requests().into_iter().map(|got| got.line).collect();
+    assert!(sent.is_empty(), "{name}: {sent:?}");
+}
+
+const NO_CHUNKS: &str = "0\r\n\r\n";
+
+#[test]
+fn framing_with_two_meanings_is_refused_and_never_sent_on() {
+    let api = Upstream::echoing();
+    let proxy = Proxy::of_one_worker(&api).start();
+    for (name, fields, body) in [
+        ("two lengths", "content-length: 5\r\ncontent-length: 6", "hello"),
+        ("a list of lengths", "content-length: 5, 5", "hello"),
+        ("a signed length", "content-length: +5", "hello"),
+        ("a negative length", "content-length: -5", "hello"),
+        ("a length in hex", "content-length: 0x5", "hello"),
+        ("an empty length", "content-length:", "hello"),
+        ("a length with a space in it", "content-length: 5 5", "hello"),
+        ("a length beyond 64 bits", "content-length: 18446744073709551621", "hello"),
+        ("a length before a bad one", "content-length: 5\r\ncontent-length: x", "hello"),
+        ("gzip", "transfer-encoding: gzip", ""),
+        ("identity", "transfer-encoding: identity", ""),
+        ("identity with a length", "transfer-encoding: identity\r\ncontent-length: 5", "hello"),
+        ("gzip, chunked", "transfer-encoding: gzip, chunked", NO_CHUNKS),
+        ("chunked twice", "transfer-encoding: chunked, chunked", NO_CHUNKS),
+        (
+            "chunked in two lines",
+            "transfer-encoding: chunked\r\ntransfer-encoding: chunked",
+            NO_CHUNKS,
+        ),
+        (
+            "identity, then chunked",
+            "transfer-encoding: identity\r\ntransfer-encoding: chunked",
+            NO_CHUNKS,
+        ),
+        (
+            "chunked, then identity",
+            "transfer-encoding: chunked\r\ntransfer-encoding: identity",
+            NO_CHUNKS,
+        ),
+        ("something before chunked", "transfer-encoding: x, chunked", NO_CHUNKS),
+        ("chunked with a parameter", "transfer-encoding: chunked;q=1", NO_CHUNKS),
+        ("chunked in quotes", "transfer-encoding: \"chunked\"", NO_CHUNKS),
+        ("chunked with a vertical tab", "transfer-encoding: \x0bchunked", NO_CHUNKS),
+        ("an empty coding", "transfer-encoding:", ""),
+        ("a folded coding", "transfer-encoding:\r\n chunked", NO_CHUNKS),
+        ("a space before the colon", "content-length : 5", "hello"),
+        ("a tab before the colon", "transfer-encoding\t: chunked", NO_CHUNKS),
+    ] {
+        let message = format!("POST / HTTP/1.1\r\nhost: a\r\n{fields}\r\n\r\n{body}");
+        assert_refused(&proxy, &api, name, &message, 400);
+    }
+}
+
 #[test]
 fn a_head_with_two_meanings_is_refused_and_never_sent_on() {
     let api = Upstream::echoing();
     let proxy = Proxy::of_one_worker(&api).start();
-    let long = "a".repeat(70_000);
-    let very_long_line = format!("GET /{long} HTTP/1.1\r\nhost: a\r\n\r\n");
-    let very_long_header = format!("GET / HTTP/1.1\r\nhost: a\r\nx: {long}\r\n\r\n");
-    let many = "x: y\r\n".repeat(101);
-    let many_headers = format!("GET / HTTP/1.1\r\nhost: a\r\n{many}\r\n");
-    for (name, status, head) in [
-        (
-            "two lengths",
-            400,
-            "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nhello",
-        ),
-        (
-            "a list of lengths",
-            400,
-            "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 5, 5\r\n\r\nhello",
-        ),
-        ("a signed length", 400, "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: +5\r\n\r\nhello"),
-        ("a negative length", 400, "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: -5\r\n\r\nhello"),
-        ("a length in hex", 400, "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 0x5\r\n\r\nhello"),
-        ("an empty length", 400, "POST / HTTP/1.1\r\nhost: a\r\ncontent-length:\r\n\r\nhello"),
-        (
-            "a length with a space in it",
-            400,
-            "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 5 5\r\n\r\nhello",
-        ),
-        (
-            "a length beyond 64 bits",
-            400,
-            "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 18446744073709551621\r\n\r\nhello",
-        ),
-        (
-            "a length before a bad one",
-            400,
-            "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\ncontent-length: x\r\n\r\nhello",
-        ),
-        ("gzip", 400, "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: gzip\r\n\r\n"),
-        ("identity", 400, "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: identity\r\n\r\n"),
-        (
-            "identity with a length",
-            400,
-            "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: identity\r\ncontent-length: 5\r\n\r\nhello",
-        ),
-        (
-            "gzip, chunked",
-            400,
-            "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
-        ),
-        (
-            "chunked twice",
-            400,
-            "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
-        ),
-        (
-            "chunked in two lines",
-            400,
-            "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
-        ),
-        (
-            "identity, then chunked",
-            400,
-            "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: identity\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
-        ),
-        (
-            "chunked, then identity",
-            400,
-            "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\ntransfer-encoding: identity\r\n\r\n0\r\n\r\n",
-        ),
-        (
-            "something before chunked",
-            400,
-            "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: x, chunked\r\n\r\n0\r\n\r\n",
-        ),
-        (
-            "chunked with a parameter",
-            400,
-            "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked;q=1\r\n\r\n0\r\n\r\n",
-        ),
-        (
-            "chunked in quotes",
-            400,
-            "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: \"chunked\"\r\n\r\n0\r\n\r\n",
-        ),
-        (
-            "chunked with a vertical tab",
-            400,
-            "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: \x0bchunked\r\n\r\n0\r\n\r\n",
-        ),
+    for (name, head) in [
         (
             "chunked in HTTP/1.0",
-            400,
-            "POST / HTTP/1.0\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+            "POST / HTTP/1.0\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n0",
         ),
-        ("an empty coding", 400, "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding:\r\n\r\n"),
-        (
-            "a bare CR in a value",
-            400,
-            "GET / HTTP/1.1\r\nhost: a\r\nx: a\rtransfer-encoding: chunked\r\n\r\n",
-        ),
-        ("a bare CR as the end of a line", 400, "GET / HTTP/1.1\rhost: a\r\n\r\n"),
-        ("a folded line", 400, "GET / HTTP/1.1\r\nhost: a\r\nx: a\r\n b\r\n\r\n"),
-        (
-            "a folded coding",
-            400,
-            "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding:\r\n chunked\r\n\r\n0\r\n\r\n",
-        ),
-        (
-            "a folded line after the request line",
-            400,
-            "GET / HTTP/1.1\r\n host: a\r\nhost: a\r\n\r\n",
-        ),
-        (
-            "a space before the colon",
-            400,
-            "POST / HTTP/1.1\r\nhost: a\r\ncontent-length : 5\r\n\r\nhello",
-        ),
-        (
-            "a tab before the colon",
-            400,
-            "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding\t: chunked\r\n\r\n0\r\n\r\n",
-        ),
-        ("a line without a colon", 400, "GET / HTTP/1.1\r\nhost: a\r\nnonsense\r\n\r\n"),
-        ("a line without a name", 400, "GET / HTTP/1.1\r\nhost: a\r\n: x\r\n\r\n"),
-        ("a space in a name", 400, "GET / HTTP/1.1\r\nhost: a\r\nx y: z\r\n\r\n"),
-        ("NUL in a value", 400, "GET / HTTP/1.1\r\nhost: a\r\nx: a\0b\r\n\r\n"),
-        ("NUL in a name", 400, "GET / HTTP/1.1\r\nhost: a\r\nx\0: b\r\n\r\n"),
-        ("NUL in the target", 400, "GET /\0 HTTP/1.1\r\nhost: a\r\n\r\n"),
-        ("a space in the target", 400, "GET /a b HTTP/1.1\r\nhost: a\r\n\r\n"),
-        ("two spaces", 400, "GET  / HTTP/1.1\r\nhost: a\r\n\r\n"),
-        ("a space after the version", 400, "GET / HTTP/1.1 \r\nhost: a\r\n\r\n"),
-        ("a version with two digits", 400, "GET / HTTP/1.10\r\nhost: a\r\n\r\n"),
-        ("another version", 400, "GET / HTTP/3.0\r\nhost: a\r\n\r\n"),
-        ("HTTP/0.9", 400, "GET /\r\n\r\n"),
-        ("no target", 400, "GET HTTP/1.1\r\nhost: a\r\n\r\n"),
-        ("a target of another form", 400, "GET a/b HTTP/1.1\r\nhost: a\r\n\r\n"),
-        ("a separator in the method", 400, "GE:T / HTTP/1.1\r\nhost: a\r\n\r\n"),
-        ("a method in lower case", 400, "get / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"),
-        ("TLS", 400, "\x16\x03\x01\x02\0\x01\0\x01\r\n\r\n"),
-        ("no host", 400, "GET / HTTP/1.1\r\n\r\n"),
-        ("two hosts", 400, "GET / HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n"),
-        ("one host twice", 400, "GET / HTTP/1.1\r\nhost: a\r\nhost: a\r\n\r\n"),
-        ("a malformed host", 400, "GET / HTTP/1.1\r\nhost: a b\r\n\r\n"),
-        ("a host with a path", 400, "GET / HTTP/1.1\r\nhost: a/b\r\n\r\n"),
-        ("two hosts in one line", 400, "GET / HTTP/1.1\r\nhost: a, b\r\n\r\n"),
-        ("a malformed host beside a target's", 400, "GET http://a/ HTTP/1.1\r\nhost: a b\r\n\r\n"),
-        ("a user in the target", 400, "GET http://u@a/ HTTP/1.1\r\nhost: a\r\n\r\n"),
-        ("a very long request line", 431, &very_long_line),
-        ("a very long header", 431, &very_long_header),
-        ("very many headers", 431, &many_headers),
+        ("a bare CR in a value", "GET / HTTP/1.1\r\nhost: a\r\nx: a\rtransfer-encoding: chunked"),
+        ("a bare CR as the end of a line", "GET / HTTP/1.1\rhost: a"),
+        ("a folded line", "GET / HTTP/1.1\r\nhost: a\r\nx: a\r\n b"),
+        ("a folded line after the request line", "GET / HTTP/1.1\r\n host: a\r\nhost: a"),
+        ("a line without a colon", "GET / HTTP/1.1\r\nhost: a\r\nnonsense"),
+        ("a line without a name", "GET / HTTP/1.1\r\nhost: a\r\n: x"),
+        ("a space in a name", "GET / HTTP/1.1\r\nhost: a\r\nx y: z"),
+        ("NUL in a value", "GET / HTTP/1.1\r\nhost: a\r\nx: a\0b"),
+        ("NUL in a name", "GET / HTTP/1.1\r\nhost: a\r\nx\0: b"),
+        ("NUL in the target", "GET /\0 HTTP/1.1\r\nhost: a"),
+        ("a space in the target", "GET /a b HTTP/1.1\r\nhost: a"),
+        ("two spaces", "GET  / HTTP/1.1\r\nhost: a"),
+        ("a space after the version", "GET / HTTP/1.1 \r\nhost: a"),
+        ("a version with two digits", "GET / HTTP/1.10\r\nhost: a"),
+        ("another version", "GET / HTTP/3.0\r\nhost: a"),
+        ("HTTP/0.9", "GET /"),
+        ("no target", "GET HTTP/1.1\r\nhost: a"),
+        ("a target of another form", "GET a/b HTTP/1.1\r\nhost: a"),
+        ("a separator in the method", "GE:T / HTTP/1.1\r\nhost: a"),
+        ("a method in lower case", "get / HTTP/1.1\r\nhost: a\r\nconnection: close"),
+        ("TLS", "\x16\x03\x01\x02\0\x01\0\x01"),
+        ("no host", "GET / HTTP/1.1"),
+        ("two hosts", "GET / HTTP/1.1\r\nhost: a\r\nhost: b"),
+        ("one host twice", "GET / HTTP/1.1\r\nhost: a\r\nhost: a"),
+        ("a malformed host", "GET / HTTP/1.1\r\nhost: a b"),
+        ("a host with a path", "GET / HTTP/1.1\r\nhost: a/b"),
+        ("two hosts in one line", "GET / HTTP/1.1\r\nhost: a, b"),
+        ("a malformed host beside a target's", "GET http://a/ HTTP/1.1\r\nhost: a b"),
+        ("a user in the target", "GET http://u@a/ HTTP/1.1\r\nhost: a"),
     ] {
-        let text = raw(proxy.address, format!("{head}{SMUGGLED}"));
-        assert_eq!(answers(&text), (status, 1), "{name}: {text}");
-        let sent: Vec<_> = api.requests().into_iter().map(|got| got.line).collect();
-        assert!(sent.is_empty(), "{name}: {sent:?}");
+        assert_refused(&proxy, &api, name, &format!("{head}\r\n\r\n"), 400);
+    }
+    let long = "a".repeat(70_000);
+    for (name, line, fields) in [
+        ("a very long request line", format!("GET /{long}"), String::new()),
+        ("a very long header", "GET /".to_owned(), format!("x: {long}\r\n")),
+        ("very many headers", "GET /".to_owned(), "x: y\r\n".repeat(101)),
+    ] {
+        let message = format!("{line} HTTP/1.1\r\nhost: a\r\n{fields}\r\n");
+        assert_refused(&proxy, &api, name, &message, 431);
     }
 }
 

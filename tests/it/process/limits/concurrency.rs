@@ -1,50 +1,15 @@
 //! `algorithm = "concurrency"`: slots are held until a response ends, however it does.
 
-use std::io::{BufReader, Read as _, Write as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::Receiver;
 
 use crate::support::client::{Connection, get};
 use crate::support::proxy::Proxy;
 use crate::support::redis::{RedisServer, own_calls};
 use crate::support::tidegate::Tidegate;
-use crate::support::upstream::{Upstream, ok, read_head};
+use crate::support::upstream::{Upstream, ok};
 use crate::support::{PATIENCE, now, wait_until};
-
-/// An API that does as the path says, until its client has gone. The other end hears of each request
-/// that it does not answer in full.
-fn api() -> (Upstream, Receiver<()>) {
-    let (tell, told) = channel();
-    let api = Upstream::raw(move |mut stream| {
-        let mut reader = BufReader::new(stream.try_clone().unwrap());
-        while let Some(got) = read_head(&mut reader) {
-            let head = b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf.";
-            let _ = match got.path() {
-                "/silent" => Ok(()),
-                "/half" => stream.write_all(head),
-                "/broken" => {
-                    let _ = stream.write_all(head);
-                    return;
-                }
-                "/upgrade" => stream.write_all(
-                    b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\n\
-                      upgrade: chat\r\n\r\nhello",
-                ),
-                path => {
-                    if stream.write_all(&ok(path)).is_err() {
-                        return;
-                    }
-                    continue;
-                }
-            };
-            let _ = tell.send(());
-            while matches!(reader.read(&mut [0; 100]), Ok(1..)) {}
-            return;
-        }
-    });
-    (api, told)
-}
 
 /// With one worker, what is given back reaches Redis before what is asked next.
 fn slots_with(api: &Upstream, lines: &str) -> Proxy {
@@ -72,7 +37,7 @@ fn is_free(proxy: &Tidegate) -> bool {
 }
 
 fn a_slot_is_free_however_a_response_ends(store: &str) {
-    let (api, told) = api();
+    let (api, told) = Upstream::holding();
     let proxy = slots(&api, 1).store(store).start();
     let upgrade =
         "GET /upgrade HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: chat\r\n\r\n";
@@ -100,7 +65,7 @@ fn a_slot_is_free_however_a_response_ends(store: &str) {
 /// A regression: what a client had sent behind a slow request hid that it had gone.
 #[test]
 fn requests_behind_a_slow_one_do_not_hide_that_the_client_has_gone() {
-    let (api, told) = api();
+    let (api, told) = Upstream::holding();
     let proxy = slots(&api, 1).start();
     for behind in [1, 100, 1_000, 3_000] {
         let next = "GET / HTTP/1.1\r\nhost: a\r\n\r\n".repeat(behind);
@@ -125,7 +90,7 @@ fn a_slot_in_redis_is_free_however_a_response_ends() {
 
 #[test]
 fn a_refused_client_is_told() {
-    let (api, told) = api();
+    let (api, told) = Upstream::holding();
     // The second is a guess, and is not spread.
     let proxy = slots(&api, 1).section("[reject]\njitter = \"100%\"").start();
     let reply = get(proxy.address, "/", &[]);
@@ -149,7 +114,7 @@ fn a_refused_client_is_told() {
 
 #[test]
 fn a_reload_goes_on_from_what_is_held() {
-    let (api, told) = api();
+    let (api, told) = Upstream::holding();
     let proxy = slots(&api, 1).start();
     let client = holding(&proxy, &told, HALF);
     proxy.reload(&slots(&api, 2).text());
@@ -166,7 +131,7 @@ fn a_reload_goes_on_from_what_is_held() {
 
 #[test]
 fn a_killed_proxys_slots_are_free_after_the_lease() {
-    let (server, (api, told)) = (RedisServer::start(), api());
+    let (server, (api, told)) = (RedisServer::start(), Upstream::holding());
     let file = slots_with(&api, "limit = 1\nlease = \"1s\"").store(&server.fields());
     let (mut killed, other) = (file.start(), file.start());
     let _client = holding(&killed, &told, HALF);
@@ -179,7 +144,7 @@ fn a_killed_proxys_slots_are_free_after_the_lease() {
 
 #[test]
 fn a_download_longer_than_the_lease_keeps_its_slot() {
-    let (server, (api, told)) = (RedisServer::start(), api());
+    let (server, (api, told)) = (RedisServer::start(), Upstream::holding());
     // Renewed every two seconds, which is early enough on any machine.
     let file = slots_with(&api, "limit = 1\nlease = \"6s\"").store(&server.fields());
     let (proxy, other) = (file.start(), file.start());
@@ -239,7 +204,7 @@ fn several_proxies_together_never_let_too_many_through() {
 
 #[test]
 fn without_redis_a_process_has_slots_of_its_own() {
-    let (mut server, (api, told)) = (RedisServer::start(), api());
+    let (mut server, (api, told)) = (RedisServer::start(), Upstream::holding());
     let proxy = slots(&api, 1).store(&server.fields()).start();
     let there = holding(&proxy, &told, HALF);
     server.kill();
@@ -254,7 +219,7 @@ fn without_redis_a_process_has_slots_of_its_own() {
 /// A Redis that had lost its data let too many through until the leases were renewed.
 #[test]
 fn a_redis_that_lost_its_data_hears_at_once_what_is_held() {
-    let ((api, under_way), mut server) = (api(), RedisServer::start());
+    let ((api, under_way), mut server) = (Upstream::holding(), RedisServer::start());
     let proxy = slots(&api, 2).store(&server.fields()).start();
     let holding = [0, 1].map(|_| {
         let mut client = Connection::open(proxy.address);
@@ -275,7 +240,7 @@ fn a_redis_that_lost_its_data_hears_at_once_what_is_held() {
 /// A slot that was given back while Redis took no writes stayed taken until its lease ended.
 #[test]
 fn redis_hears_of_a_slot_in_the_end() {
-    let (server, (api, told)) = (RedisServer::start(), api());
+    let (server, (api, told)) = (RedisServer::start(), Upstream::holding());
     let proxy = slots(&api, 1).store(&server.fields()).section("[log]\naccess = true").start();
     let held = || server.run::<u64>(&["ZCARD", "tidegate:slots:concurrency"]);
     let client = holding(&proxy, &told, HALF);
@@ -292,7 +257,7 @@ fn redis_hears_of_a_slot_in_the_end() {
 
 #[test]
 fn a_drain_lets_slots_be_given_back() {
-    let (server, (api, told)) = (RedisServer::start(), api());
+    let (server, (api, told)) = (RedisServer::start(), Upstream::holding());
     let mut proxy = slots(&api, 1).store(&server.fields()).start();
     let other = slots(&api, 1).store(&server.fields()).start();
     let client = holding(&proxy, &told, HALF);
@@ -308,7 +273,7 @@ fn a_drain_lets_slots_be_given_back() {
 #[test]
 fn what_a_drain_cuts_gives_its_slots_back() {
     let server = RedisServer::start();
-    let (api, told) = api();
+    let (api, told) = Upstream::holding();
     let slots = slots(&api, 1).server("drain_timeout = \"0s\"");
     let mut proxy = slots.store(&server.fields()).start();
     let _client = holding(&proxy, &told, HALF);
@@ -321,7 +286,7 @@ fn what_a_drain_cuts_gives_its_slots_back() {
 
 #[test]
 fn of_scope_node_each_process_has_its_own() {
-    let (server, (api, told)) = (RedisServer::start(), api());
+    let (server, (api, told)) = (RedisServer::start(), Upstream::holding());
     let file = slots_with(&api, "limit = 1\nscope = \"node\"\nlease = \"1h\"");
     let file = file.store(&server.fields());
     let (proxy, other) = (file.start(), file.start());
@@ -370,7 +335,7 @@ fn a_slot_in_redis_is_free_when_a_held_client_leaves() {
 /// 200 slots took 175 calls a second: each was renewed when its own time had come.
 #[test]
 fn renewals_of_slots_are_gathered() {
-    let (server, (api, told)) = (RedisServer::start(), api());
+    let (server, (api, told)) = (RedisServer::start(), Upstream::holding());
     // Renewed every two seconds, those that are due within half a second together.
     let proxy = slots_with(&api, "limit = 40\nlease = \"6s\"").store(&server.fields()).start();
     let ends = || {

@@ -165,18 +165,21 @@ fn a_body_behind_a_204_is_no_answer() {
     }
 }
 
+/// Framing that never ends: how it begins, and what goes on.
+const ENDLESS: [(&str, &str, &str); 5] = [
+    ("an extension", "5;", "x"),
+    ("spaces behind a size", "5", " "),
+    ("a trailer", "0\r\nx: ", "y"),
+    ("trailers", "0\r\n", "x: y\r\n"),
+    ("zeros before a size", "", "0"),
+];
+
 #[test]
 fn endless_framing_of_a_request_is_cut_off_and_told() {
     let api = Upstream::echoing();
     let mut proxy = Proxy::of_one_worker(&api).start();
     let mut flooding = Vec::new();
-    for (name, begin, flood) in [
-        ("an extension", "5;", "x"),
-        ("spaces behind a size", "5", " "),
-        ("a trailer", "0\r\nx: ", "y"),
-        ("trailers", "0\r\n", "x: y\r\n"),
-        ("zeros before a size", "", "0"),
-    ] {
+    for (name, begin, flood) in ENDLESS {
         let mut client = Connection::open(proxy.address);
         let head = "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n";
         client.send(format!("{head}{begin}"));
@@ -199,13 +202,7 @@ fn endless_framing_of_a_request_is_cut_off_and_told() {
 
 #[test]
 fn endless_framing_of_an_answer_is_cut_off() {
-    for (name, begin, flood) in [
-        ("an extension", "5;", "x"),
-        ("spaces behind a size", "5", " "),
-        ("a trailer", "0\r\nx: ", "y"),
-        ("trailers", "0\r\n", "x: y\r\n"),
-        ("zeros before a size", "", "0"),
-    ] {
+    for (name, begin, flood) in ENDLESS {
         let api = Upstream::raw(move |mut stream| {
             let _ = read_request(&mut BufReader::new(&stream));
             let head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n";

@@ -1,40 +1,15 @@
 //! Slots of `concurrency` are held until a stream has ended, and no longer.
 
-use std::io::{BufReader, Read as _, Write as _};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::Receiver;
 
 use super::logged;
 use crate::support::http2::{Client, Exchange};
 use crate::support::tidegate::Tidegate;
-use crate::support::upstream::{Upstream, ok, read_head};
+use crate::support::upstream::Upstream;
 use crate::support::{PATIENCE, wait_until};
 
 const SLOTS: &str = "[limits.slots]\nkey = []\nalgorithm = \"concurrency\"\nlimit = 1\n\
                      lease = \"1h\"\n";
-
-/// An API that does as the path says, and tells of each request that it does not answer in full.
-fn api() -> (Upstream, Receiver<()>) {
-    let (tell, told) = channel();
-    let api = Upstream::raw(move |mut stream| {
-        let mut reader = BufReader::new(stream.try_clone().unwrap());
-        while let Some(got) = read_head(&mut reader) {
-            let half = b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf.";
-            let answer = match got.path() {
-                "/silent" => Vec::new(),
-                "/half" => half.to_vec(),
-                path => {
-                    let _ = stream.write_all(&ok(path));
-                    continue;
-                }
-            };
-            let _ = stream.write_all(&answer);
-            let _ = tell.send(());
-            while matches!(reader.read(&mut [0; 100]), Ok(1..)) {}
-            return;
-        }
-    });
-    (api, told)
-}
 
 /// A state in which a request holds a slot.
 type Hold = fn(&mut Client, &Receiver<()>) -> Exchange;
@@ -66,7 +41,7 @@ fn is_free(proxy: &Tidegate) -> bool {
 
 #[test]
 fn a_slot_is_free_when_the_client_resets_its_stream() {
-    let (api, told) = api();
+    let (api, told) = Upstream::holding();
     let proxy = logged(&api).limits(SLOTS).start();
     let mut client = Client::open(proxy.address);
     for (state, hold) in STATES {
@@ -80,7 +55,7 @@ fn a_slot_is_free_when_the_client_resets_its_stream() {
 
 #[test]
 fn a_slot_is_free_when_the_client_drops_its_connection() {
-    let (api, told) = api();
+    let (api, told) = Upstream::holding();
     let proxy = logged(&api).limits(SLOTS).start();
     for (state, hold) in STATES {
         let mut client = Client::open(proxy.address);
@@ -93,7 +68,7 @@ fn a_slot_is_free_when_the_client_drops_its_connection() {
 
 #[test]
 fn a_held_stream_that_is_given_up_frees_its_slot() {
-    let (api, _told) = api();
+    let (api, _told) = Upstream::holding();
     let limits =
         format!("{SLOTS}[limits.user]\nkey = [\"header:x-user\"]\nrate = \"1/h\"\nwait = \"2h\"\n");
     let proxy = logged(&api).limits(&limits).start();
@@ -124,7 +99,7 @@ fn a_held_stream_that_is_given_up_frees_its_slot() {
 
 #[test]
 fn each_stream_of_a_connection_has_a_slot_of_its_own() {
-    let (api, told) = api();
+    let (api, told) = Upstream::holding();
     let proxy = logged(&api).limits(&SLOTS.replace("limit = 1", "limit = 3")).start();
     let mut client = Client::open(proxy.address);
     let held: Vec<_> = STATES.iter().map(|(_, hold)| hold(&mut client, &told)).collect();
@@ -140,7 +115,7 @@ fn each_stream_of_a_connection_has_a_slot_of_its_own() {
 
 #[test]
 fn a_slot_is_free_when_the_response_has_ended() {
-    let (api, _told) = api();
+    let (api, _told) = Upstream::holding();
     let proxy = logged(&api).limits(SLOTS).start();
     let mut client = Client::open(proxy.address);
     for turn in 0..50 {
