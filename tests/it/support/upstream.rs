@@ -2,13 +2,14 @@
 
 use std::io::{BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use socket2::{Domain, Socket, Type};
 
+use super::PATIENCE;
 use super::port::Port;
 
 /// A request as the API got it.
@@ -208,6 +209,16 @@ impl From<&Upstream> for String {
     fn from(server: &Upstream) -> Self {
         server.url()
     }
+}
+
+/// Waits until a connection has ended whose bytes come here.
+pub(crate) fn until_closed(heard: &Receiver<Vec<u8>>) {
+    let end = loop {
+        if let Err(end) = heard.recv_timeout(PATIENCE) {
+            break end;
+        }
+    };
+    assert_eq!(end, RecvTimeoutError::Disconnected, "the connection is still open");
 }
 
 /// A response with this body.

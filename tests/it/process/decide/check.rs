@@ -8,7 +8,7 @@ use super::{asked_at, assert_wait, deciding};
 use crate::support::client::{Connection, Reply};
 use crate::support::http2::Client;
 use crate::support::metrics::Metrics;
-use crate::support::redis::{RedisServer, in_both_stores};
+use crate::support::redis::in_both_stores;
 use crate::support::wait_until;
 
 fn post(address: SocketAddr, path: &str, body: &str) -> Reply {
@@ -116,46 +116,41 @@ fn settle(address: SocketAddr, body: &Value) -> u16 {
     post(address, "/settle", &body.to_string()).status
 }
 
-fn settles(sections: &str) {
-    let proxy = deciding("", &format!("{SETTLED}{sections}"));
-    // Each call may come to another worker.
-    let address = asked_at(&proxy);
-    let ask = |path: &str| check(address, &json!({ "path": path, "ip": "203.0.113.7" }));
-    let slot = ask("/slots");
-    assert_eq!(ask("/slots")["decision"], "rejected");
-    assert_eq!(settle(address, &json!({ "id": slot["id"] })), 204);
-    wait_until("the slot is free", || ask("/slots")["allowed"] == true);
-    assert_eq!(settle(address, &json!({ "id": slot["id"] })), 404, "it has ended");
-    let tokens = ask("/tokens");
-    assert_eq!(tokens["limits"][0]["remaining"], 99);
-    assert_eq!(settle(address, &json!({ "id": tokens["id"], "status": 200, "used": 100 })), 204);
-    let mut asked = 0;
-    wait_until("the difference is taken", || {
-        asked += 1;
-        ask("/tokens")["decision"] == "rejected"
-    });
-    assert!(asked < 50, "those alone would not use it up");
-    let failed = ask("/failed");
-    assert_eq!(settle(address, &json!({ "id": failed["id"], "status": 200 })), 204);
-    let mut again = Value::Null;
-    wait_until("it did not count", || {
-        again = ask("/failed");
-        again["allowed"] == true
-    });
-    assert_eq!(settle(address, &json!({ "id": again["id"], "status": 401 })), 204);
-    assert_eq!(ask("/failed")["decision"], "rejected");
-    assert_eq!(settle(address, &json!({ "id": "00000000000000000000000000000000" })), 404);
-}
-
 #[test]
 fn what_is_settled_later_has_an_id_that_ends_it() {
-    settles("");
-}
-
-#[test]
-fn what_redis_gave_is_settled_there() {
-    let redis = RedisServer::start();
-    settles(&format!("[store]\nurl = \"{}\"\n", redis.url()));
+    in_both_stores(|store| {
+        let proxy = deciding("", &format!("[store]\n{store}{SETTLED}"));
+        // Each call may come to another worker.
+        let address = asked_at(&proxy);
+        let ask = |path: &str| check(address, &json!({ "path": path, "ip": "203.0.113.7" }));
+        let slot = ask("/slots");
+        assert_eq!(ask("/slots")["decision"], "rejected");
+        assert_eq!(settle(address, &json!({ "id": slot["id"] })), 204);
+        wait_until("the slot is free", || ask("/slots")["allowed"] == true);
+        assert_eq!(settle(address, &json!({ "id": slot["id"] })), 404, "it has ended");
+        let tokens = ask("/tokens");
+        assert_eq!(tokens["limits"][0]["remaining"], 99);
+        assert_eq!(
+            settle(address, &json!({ "id": tokens["id"], "status": 200, "used": 100 })),
+            204
+        );
+        let mut asked = 0;
+        wait_until("the difference is taken", || {
+            asked += 1;
+            ask("/tokens")["decision"] == "rejected"
+        });
+        assert!(asked < 50, "those alone would not use it up");
+        let failed = ask("/failed");
+        assert_eq!(settle(address, &json!({ "id": failed["id"], "status": 200 })), 204);
+        let mut again = Value::Null;
+        wait_until("it did not count", || {
+            again = ask("/failed");
+            again["allowed"] == true
+        });
+        assert_eq!(settle(address, &json!({ "id": again["id"], "status": 401 })), 204);
+        assert_eq!(ask("/failed")["decision"], "rejected");
+        assert_eq!(settle(address, &json!({ "id": "00000000000000000000000000000000" })), 404);
+    });
 }
 
 /// A regression: what a request was said to have used was only looked at where it was more than the estimate.

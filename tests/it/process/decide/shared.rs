@@ -19,8 +19,11 @@ const CLIENT: &str = "203.0.113.7";
 /// Asks about a request of [`CLIENT`] for a path. It says the status that the client is to get.
 type Caller = Box<dyn FnMut(&str) -> u16 + Send>;
 
+/// Makes a caller of the proxy that is asked at this address.
+type Open = fn(SocketAddr) -> Caller;
+
 /// A caller of each form, by the form's name in logs.
-const FORMS: [(&str, fn(SocketAddr) -> Caller); 4] = [
+const FORMS: [(&str, Open); 4] = [
     ("auth-request", |address| {
         let mut nginx = Connection::open(address);
         Box::new(move |path| {
@@ -67,7 +70,7 @@ fn passed(clients: usize, each: usize, caller: impl Fn(usize) -> Caller) -> usiz
 
 #[test]
 fn half_by_the_proxy_and_half_by_any_form_share_one_bucket() {
-    for (form, caller) in FORMS {
+    for (form, open) in FORMS {
         let api = Upstream::echoing();
         let config = file("", "")
             .replace("listen = []", "listen = \"LISTEN\"\ntrusted_proxies = [\"127.0.0.1\"]");
@@ -78,7 +81,7 @@ fn half_by_the_proxy_and_half_by_any_form_share_one_bucket() {
             api.address
         ));
         let passed = passed(4, 15, |client| match client % 2 {
-            0 => caller(asked_at(&proxy)),
+            0 => open(asked_at(&proxy)),
             _ => {
                 let mut client = Connection::open(proxy.address);
                 Box::new(move |path| client.get(path, &[("x-forwarded-for", CLIENT)]).status)
@@ -110,10 +113,10 @@ fn without_redis_each_limit_does_what_it_says() {
              [[routes]]\npath = \"/{name}\"\nlimits = [\"{name}\"]\n"
         )
     });
-    for (form, caller) in FORMS {
+    for (form, open) in FORMS {
         let mut redis = RedisServer::start();
         let proxy = deciding("", &format!("[store]\n{}{}", redis.fields(), limits.concat()));
-        let mut ask = caller(asked_at(&proxy));
+        let mut ask = open(asked_at(&proxy));
         for path in ["/reject", "/allow", "/local"] {
             assert!(passes(ask(path)), "{form}: {path}");
         }

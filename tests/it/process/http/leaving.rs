@@ -9,7 +9,7 @@ use crate::support::PATIENCE;
 use crate::support::client::{Connection, get};
 use crate::support::proxy::Proxy;
 use crate::support::tidegate::Tidegate;
-use crate::support::upstream::{Upstream, nobody_accepts, read_request};
+use crate::support::upstream::{Upstream, nobody_accepts, read_request, until_closed};
 
 /// A proxy whose log says what became of each request.
 fn logging(api: &Upstream, server: &str, upstream: &str) -> Tidegate {
@@ -42,7 +42,7 @@ fn a_client_that_leaves_ends_its_request() {
         heard.recv_timeout(PATIENCE).expect(name);
         drop(client);
         // The server's connection ends too.
-        heard.iter().for_each(drop);
+        until_closed(&heard);
     }
     for path in ["/a", "/b", "/c", "/g"] {
         proxy.log.wait("request", |line| line["path"] == path && line["status"] == 499);

@@ -6,7 +6,7 @@ use std::sync::mpsc::Receiver;
 
 use crate::support::client::{Connection, get};
 use crate::support::proxy::Proxy;
-use crate::support::redis::{RedisServer, own_calls};
+use crate::support::redis::{RedisServer, in_both_stores, own_calls};
 use crate::support::tidegate::Tidegate;
 use crate::support::upstream::{Upstream, ok};
 use crate::support::{PATIENCE, now, wait_until};
@@ -36,30 +36,33 @@ fn is_free(proxy: &Tidegate) -> bool {
     get(proxy.address, "/", &[]).status == 200
 }
 
-fn a_slot_is_free_however_a_response_ends(store: &str) {
-    let (api, told) = Upstream::holding();
-    let proxy = slots(&api, 1).store(store).start();
-    let upgrade =
-        "GET /upgrade HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: chat\r\n\r\n";
-    for request in [
-        "GET /silent HTTP/1.1\r\nhost: a\r\n\r\n",
-        HALF,
-        "POST /silent HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\nhalf",
-        upgrade,
-    ] {
-        let client = holding(&proxy, &told, request);
-        assert_eq!(get(proxy.address, "/", &[]).status, 429, "{request}");
-        drop(client);
-        wait_until(request, || is_free(&proxy));
-    }
-    let mut client = Connection::open(proxy.address);
-    client.send("GET /broken HTTP/1.1\r\nhost: a\r\n\r\n");
-    client.rest();
-    wait_until("the API broke off", || is_free(&proxy));
-    let mut client = Connection::open(proxy.address);
-    for turn in 0..50 {
-        assert_eq!(client.get("/", &[]).status, 200, "one after the other: {turn}");
-    }
+#[test]
+fn a_slot_is_free_however_a_response_ends() {
+    in_both_stores(|store| {
+        let (api, told) = Upstream::holding();
+        let proxy = slots(&api, 1).store(store).start();
+        let upgrade =
+            "GET /upgrade HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: chat\r\n\r\n";
+        for request in [
+            "GET /silent HTTP/1.1\r\nhost: a\r\n\r\n",
+            HALF,
+            "POST /silent HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\nhalf",
+            upgrade,
+        ] {
+            let client = holding(&proxy, &told, request);
+            assert_eq!(get(proxy.address, "/", &[]).status, 429, "{request}");
+            drop(client);
+            wait_until(request, || is_free(&proxy));
+        }
+        let mut client = Connection::open(proxy.address);
+        client.send("GET /broken HTTP/1.1\r\nhost: a\r\n\r\n");
+        client.rest();
+        wait_until("the API broke off", || is_free(&proxy));
+        let mut client = Connection::open(proxy.address);
+        for turn in 0..50 {
+            assert_eq!(client.get("/", &[]).status, 200, "one after the other: {turn}");
+        }
+    });
 }
 
 /// A regression: what a client had sent behind a slow request hid that it had gone.
@@ -75,17 +78,6 @@ fn requests_behind_a_slow_one_do_not_hide_that_the_client_has_gone() {
         drop(client);
         wait_until(&format!("the slot is free, with {behind} behind"), || is_free(&proxy));
     }
-}
-
-#[test]
-fn a_slot_of_the_process_is_free_however_a_response_ends() {
-    a_slot_is_free_however_a_response_ends("");
-}
-
-#[test]
-fn a_slot_in_redis_is_free_however_a_response_ends() {
-    let server = RedisServer::start();
-    a_slot_is_free_however_a_response_ends(&server.fields());
 }
 
 #[test]
@@ -298,38 +290,31 @@ fn of_scope_node_each_process_has_its_own() {
 }
 
 /// A request that waits for another limit holds its slot meanwhile.
-fn a_slot_is_free_when_a_held_client_leaves(store: &str) {
-    let proxy = Proxy::answering()
-        .server("workers = 1")
-        .store(store)
-        .limit("slots", "algorithm = \"concurrency\"\nlimit = 2")
-        .limit(
-            "turns",
-            "key = [\"header:x-turn\"]\nmissing = \"skip\"\nrate = \"1/h\"\nwait = \"2h\"",
-        )
-        .start();
-    let turn = "GET / HTTP/1.1\r\nhost: a\r\nx-turn: a\r\n\r\n";
-    let left = || {
-        let reply = get(proxy.address, "/", &[]);
-        reply.header("ratelimit")
-    };
-    assert_eq!(get(proxy.address, "/", &[("x-turn", "a")]).status, 200);
-    wait_until("its slot is free", || left().as_deref() == Some("\"slots\";r=1"));
-    let mut held = Connection::open(proxy.address);
-    held.send(turn);
-    wait_until("it is held", || left().as_deref() == Some("\"slots\";r=0"));
-    drop(held);
-    wait_until("it has left", || left().as_deref() == Some("\"slots\";r=1"));
-}
-
 #[test]
-fn a_slot_of_the_process_is_free_when_a_held_client_leaves() {
-    a_slot_is_free_when_a_held_client_leaves("");
-}
-
-#[test]
-fn a_slot_in_redis_is_free_when_a_held_client_leaves() {
-    a_slot_is_free_when_a_held_client_leaves(&RedisServer::start().fields());
+fn a_slot_is_free_when_a_held_client_leaves() {
+    in_both_stores(|store| {
+        let proxy = Proxy::answering()
+            .server("workers = 1")
+            .store(store)
+            .limit("slots", "algorithm = \"concurrency\"\nlimit = 2")
+            .limit(
+                "turns",
+                "key = [\"header:x-turn\"]\nmissing = \"skip\"\nrate = \"1/h\"\nwait = \"2h\"",
+            )
+            .start();
+        let turn = "GET / HTTP/1.1\r\nhost: a\r\nx-turn: a\r\n\r\n";
+        let left = || {
+            let reply = get(proxy.address, "/", &[]);
+            reply.header("ratelimit")
+        };
+        assert_eq!(get(proxy.address, "/", &[("x-turn", "a")]).status, 200);
+        wait_until("its slot is free", || left().as_deref() == Some("\"slots\";r=1"));
+        let mut held = Connection::open(proxy.address);
+        held.send(turn);
+        wait_until("it is held", || left().as_deref() == Some("\"slots\";r=0"));
+        drop(held);
+        wait_until("it has left", || left().as_deref() == Some("\"slots\";r=1"));
+    });
 }
 
 /// 200 slots took 175 calls a second: each was renewed when its own time had come.

@@ -137,7 +137,7 @@ fn a_client_of_grpc_gets_the_fields_and_the_body_of_every_refusal() {
     let mut grpc = user("a");
     grpc.entries.push(descriptor(&[("content-type", "application/grpc")]).entries.remove(0));
     grpc.hits_addend = Some(3);
-    assert_eq!(ask(&mut envoy, &[grpc.clone()]).said(), [(OK, 0)]);
+    assert_eq!(ask(&mut envoy, std::slice::from_ref(&grpc)).said(), [(OK, 0)]);
     let over = ask(&mut envoy, &[grpc]);
     assert_eq!(over.header("grpc-status"), None);
     assert_wait(over.header("retry-after"), 3_600);

@@ -11,7 +11,7 @@ use crate::support::http2::frames::{
     END_STREAM, Frames, Outcome, RST_STREAM, asking, frame, request,
 };
 use crate::support::proxy::Proxy;
-use crate::support::upstream::{Upstream, read_head};
+use crate::support::upstream::{Upstream, read_head, until_closed};
 
 /// An API that answers with this head, half a body, and nothing more; it goes away when the path says so.
 /// The other end hears when it was left.
@@ -109,7 +109,7 @@ fn a_connection_that_is_cut_ends_all_of_its_requests() {
     let heard: Vec<_> = (0..10).map(|_| accepted.recv_timeout(PATIENCE).unwrap()).collect();
     drop((exchanges, client));
     for heard in heard {
-        heard.iter().for_each(drop);
+        until_closed(&heard);
     }
 }
 

@@ -18,7 +18,7 @@ use crate::support::http2::frames::{
 use crate::support::metrics::Metrics;
 use crate::support::proxy::Proxy;
 use crate::support::tidegate::Tidegate;
-use crate::support::upstream::Upstream;
+use crate::support::upstream::{Upstream, until_closed};
 use crate::support::{PATIENCE, now, wait_until};
 
 const ACK: u8 = 1;
@@ -236,7 +236,7 @@ fn pieces_of_a_body_with_nothing_in_them_end_the_connection() {
     let heard = accepted.recv_timeout(PATIENCE).unwrap();
     let before = proxy.memory();
     flood(&mut client, &frame(DATA, 0, 1, b"").repeat(100));
-    heard.iter().for_each(drop);
+    until_closed(&heard);
     proxy.log.wait("malformed requests", |_| true);
     assert!(proxy.memory().saturating_sub(before) < 30_000);
 }
