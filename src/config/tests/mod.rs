@@ -1,12 +1,13 @@
 //! The reader as a whole: defaults, overrides, files that cannot be read.
 
 mod fields;
+mod files;
 mod lists;
 mod reference;
+mod sample;
 
-use proptest::prelude::*;
-
-use self::fields::{assert_same, with};
+use self::fields::assert_same;
+use self::sample::with;
 
 use super::section::REJECT;
 use super::section::admin::ADMIN;
@@ -18,10 +19,8 @@ use super::section::server::SERVER;
 use super::section::store::STORE;
 use super::section::upstream::UPSTREAM;
 use super::*;
-use crate::plan::{Action, Endpoint, Figures, Scheme, StoreLocation};
+use crate::plan::{Action, Endpoint, Figures, StoreLocation};
 use crate::request::client::ClientHeader;
-use crate::tls::server::ClientAuth;
-use crate::tls::testing::Authority;
 
 const SMALLEST: &str = r#"
 [upstreams.api]
@@ -297,116 +296,8 @@ fn without_a_file_everything_is_forwarded() {
 }
 
 #[test]
-fn a_file_that_is_no_text_is_an_error_with_its_place() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("proxy.toml");
-    std::fs::write(&path, b"[server]\nlisten = \"\xff\"\n").unwrap();
-    let problems = load(&path, &no_env, &Overrides::default()).unwrap_err();
-    assert!(problems.to_string().contains(":2:11: this is not UTF-8"), "{problems}");
-    assert!(problems.render(Colour::Never).contains("listen"));
-
-    let problems = load(directory.path(), &no_env, &Overrides::default()).unwrap_err();
-    assert!(problems.to_string().starts_with("cannot read "), "{problems}");
-
-    let long = vec![b'#'; (16 << 20) + 1];
-    std::fs::write(&path, long).unwrap();
-    let problems = load(&path, &no_env, &Overrides::default()).unwrap_err();
-    assert!(problems.to_string().contains("larger than 16 MiB"), "{problems}");
-}
-
-#[test]
-fn files_that_the_file_names_stand_beside_it() {
-    let (folder, authority) = (tempfile::tempdir().unwrap(), Authority::new());
-    std::fs::create_dir(folder.path().join("certs")).unwrap();
-    let pair = authority.issue(&["api.test"]).write(&folder.path().join("certs"), "api");
-    authority.write(folder.path(), "ca.pem");
-    let tls = "[server]\nlisten = []\n[server.tls]\nlisten = [\"0.0.0.0:8443\"]\n\
-               certificates = [{ cert = \"certs/api.pem\", key = \"certs/api.key\" }]\n\
-               client_ca = \"ca.pem\"\n";
-    let servers =
-        "\"https://10.0.0.2\", \"unix:/run/a.sock\", \"h2c://a\"]\ntls = { ca = \"ca.pem\" }";
-    let text = SMALLEST.replace("\"http://127.0.0.1:3000\"]", servers);
-    let path = folder.path().join("proxy.toml");
-    std::fs::write(&path, format!("{tls}{text}")).unwrap();
-    let plan = load(&path, &no_env, &Overrides::default()).unwrap().plan;
-
-    assert!(plan.server.listen.is_empty(), "by TLS alone");
-    let tls = plan.server.tls.unwrap().shown;
-    assert_eq!(tls.files.certificates, [pair]);
-    assert_eq!(tls.files.read().unwrap(), *tls.material);
-    assert_eq!(tls.material.clients.as_ref().unwrap().1, ClientAuth::Require);
-    let upstream = &plan.upstreams[0];
-    let schemes: Vec<_> = upstream.servers.iter().map(|server| server.address.scheme).collect();
-    assert_eq!(schemes, [Scheme::Https, Scheme::Http, Scheme::H2c]);
-    let spec = upstream.tls.as_ref().unwrap();
-    assert_eq!((spec.roots.len(), spec.identity.is_none()), (1, true));
-
-    std::fs::write(&path, SMALLEST.replace("3000\"]", "3000\"]\ntls = { ca = \"ca.pem\" }"))
-        .unwrap();
-    let plan = load(&path, &no_env, &Overrides::default()).unwrap().plan;
-    assert_eq!(plan.upstreams[0].tls, None, "nothing is spoken by TLS");
-}
-
-#[test]
 fn both_wildcards_of_a_port_may_be_listened_on() {
     let text = format!("[server]\nlisten = [\"[::]:80\", \"0.0.0.0:80\"]\n{SMALLEST}");
     let plan = parse("proxy.toml", &text, &no_env, &Overrides::default()).unwrap().plan;
     assert_eq!(plan.server.listen.len(), 2);
-}
-
-#[test]
-fn variables_stand_in_strings_everywhere() {
-    let env = |name: &str| match name {
-        "SERVER" => Some("http://10.0.0.1:81".to_owned()),
-        "RATE" => Some("7/s".to_owned()),
-        _ => None,
-    };
-    let text = SMALLEST
-        .replace("http://127.0.0.1:3000", "${SERVER}")
-        .replace("100/s", "${RATE}")
-        .replace("\"per-client\"]", "\"${LIMIT:-per-client}\"]");
-    let plan = parse("proxy.toml", &text, &env, &Overrides::default()).unwrap().plan;
-    assert_eq!(plan.upstreams[0].servers[0].address.url, "http://10.0.0.1:81");
-    assert_eq!(plan.routes[0].limits.as_slice(), [0]);
-}
-
-#[test]
-fn a_body_from_the_environment_is_not_shown() {
-    let env = |_: &str| Some("{limit-of-hunter2}".to_owned());
-    let body = format!("{SMALLEST}[reject]\nbody = \"${{BODY}}\"\n");
-    let loaded = parse("proxy.toml", &body, &env, &Overrides::default()).unwrap();
-    assert!(!loaded.warnings.to_string().contains("hunter2"), "{}", loaded.warnings);
-}
-
-#[test]
-fn lines_and_rendered_places_agree() {
-    let text = "[sérver]\n[server]\nliste = 1\n\tworkers = \"ä\"\n";
-    let problems = parse("p.toml", text, &no_env, &Overrides::default()).unwrap_err();
-    let shown = problems.render(Colour::Never);
-    for line in problems.lines() {
-        let position: Vec<&str> = line.split(": ").next().unwrap().split(' ').collect();
-        assert!(shown.contains(&format!("--> {}\n", position[0])), "{line}\n{shown}");
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
-
-    #[test]
-    fn no_text_panics(text in "\\PC{0,80}") {
-        let _ = parse("p", &text, &no_env, &Overrides::default());
-    }
-
-    /// A valid file with one piece replaced. Mistakes of people look like this.
-    #[test]
-    fn no_damaged_file_panics(start in 0..400_usize, length in 0..30_usize, piece in "[\\[\\]{}=\"a0/*$:.\\n-]{0,6}") {
-        let text = with(&ROUTE, "methods = [\"GET\"]") + "[store]\nurl = \"redis://a\"\n";
-        let boundary = |at: usize| (at..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
-        let (from, to) = (boundary(start.min(text.len())), boundary((start + length).min(text.len())));
-        let damaged = format!("{}{piece}{}", &text[..from], &text[to..]);
-        if let Err(problems) = parse("p", &damaged, &no_env, &Overrides::default()) {
-            prop_assert!(!problems.is_empty());
-            prop_assert!(!problems.render(Colour::Never).is_empty());
-        }
-    }
 }

@@ -12,6 +12,34 @@ fn flood(throttled: &Throttled, keys: u64, millis: u64) {
     }
 }
 
+#[test]
+fn a_flood_of_keys_stays_bounded_and_adds_up() {
+    let throttled = summary();
+    let first = lines_of(|| {
+        for key in 0..50_000 {
+            throttled.record(&rejected(&key.to_string().as_str()), at(0));
+        }
+        for _ in 0..500 {
+            throttled.record(&rejected(&"7"), at(1));
+            throttled.record(&rejected(&"2000"), at(1));
+        }
+    });
+    assert_eq!(first.len(), LINES - 1);
+    let entries: usize = throttled.shards.iter().map(|shard| shard.lock().entries.len()).sum();
+    assert!(entries <= ENTRIES, "{entries}");
+
+    let second = lines_of(|| throttled.tick(at(10_000)));
+    assert_eq!(second.len(), LINES);
+    assert_eq!(counts(&first) + counts(&second), 51_000);
+    let heavy: Vec<_> = second.iter().filter(|line| line["count"].as_u64() >= Some(500)).collect();
+    let keys: Vec<_> = heavy.iter().map(|line| line["key"].as_str().unwrap()).collect();
+    assert!(keys.contains(&"7") && keys.contains(&"2000"), "the most throttled have lines");
+    let others = second.last().unwrap();
+    assert_eq!(others["key"], "others");
+    assert!(others["keys"].as_u64().unwrap() > 9_000);
+    assert_eq!((&others["limit"], &others["decision"]), (&"per-client".into(), &"rejected".into()));
+}
+
 /// A client that sends many keys to one limit must not hide what the other limits do.
 #[test]
 fn a_flood_of_one_limit_hides_no_other_limit() {
