@@ -32,7 +32,7 @@ struct NodeEntry {
 
 /// A request's question to the server.
 #[derive(Clone, Copy)]
-struct Question {
+struct NodeQuestion {
     index: usize,
     process: u64,
     sent: u64,
@@ -41,9 +41,9 @@ struct Question {
 
 enum WorldEvent {
     /// The question, and the time at which the node gets the answer. `None` where it gets none.
-    AtServer(Question, Option<u64>),
+    AtServer(NodeQuestion, Option<u64>),
     /// The answer, or `None` once the node waits no longer.
-    AtNode(Question, Option<Decision>),
+    AtNode(NodeQuestion, Option<Decision>),
     Failure(usize),
     Start(usize),
 }
@@ -156,7 +156,7 @@ impl<'s> World<'s> {
     fn ask(&mut self, index: usize, key: usize) {
         self.figures.calls += 1;
         let process = self.entries[index].process;
-        let question = Question { index, process, sent: self.now, key };
+        let question = NodeQuestion { index, process, sent: self.now, key };
         let (there, back) = (self.delay(), self.delay());
         let answered = there.zip(back).map(|(there, back)| there + back);
         let answered = answered.filter(|delay| *delay <= TIMEOUT).map(|delay| self.now + delay);
@@ -223,7 +223,7 @@ impl<'s> World<'s> {
         }
     }
 
-    fn serve(&mut self, question: Question, answered: Option<u64>) {
+    fn serve(&mut self, question: NodeQuestion, answered: Option<u64>) {
         let decision = self.server.take(question.key, self.now);
         let Some(at) = answered else { return };
         // The request counts from now on, and not from when its node gets the answer.
@@ -233,8 +233,8 @@ impl<'s> World<'s> {
         self.put(at, WorldEvent::AtNode(question, Some(decision)));
     }
 
-    fn hear(&mut self, question: Question, decision: Option<Decision>) {
-        let Question { index, sent, key, .. } = question;
+    fn hear(&mut self, question: NodeQuestion, decision: Option<Decision>) {
+        let NodeQuestion { index, sent, key, .. } = question;
         let Some(node) = &self.entries[index].node else { return };
         match decision {
             Some(decision) => {
