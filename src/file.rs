@@ -14,7 +14,7 @@ use siphasher::sip128::{Hasher128 as _, SipHasher13};
 /// differs after a symlink was swapped, as Kubernetes does.
 type FileStamp = (u64, u64, u64, [i64; 4]);
 
-/// The stamp of this file; `None` where there is no such file.
+/// The stamp of this file; `None` if there is no such file.
 fn stamp(file: &Path) -> Option<FileStamp> {
     let file = fs::metadata(file).ok()?;
     let times = [file.mtime(), file.mtime_nsec(), file.ctime(), file.ctime_nsec()];
@@ -99,7 +99,7 @@ impl FileWatch {
         is_read
     }
 
-    /// `None` where an error is about this process and not about the file.
+    /// `None` if an error is about this process and not about the file.
     fn content(&self) -> Option<FilesContent> {
         let content = |file: &PathBuf| match digest(file, self.largest) {
             Err(error) if is_passing(&error) => None,

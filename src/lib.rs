@@ -30,7 +30,7 @@
 //! `Upstream::send` sends the request that passes. The answer flows back through `proxy::body`, and its end settles,
 //! counts and logs the request. If a request does not pass a step, `proxy::refusal` says why, and `proxy::answer` makes
 //! the response. A client that leaves drops its request, and with it what the request holds: a dropped grant goes back
-//! to its bucket (`store::grant`). Where Redis decides, the head of `store/script/shell.lua` explains the numbers that
+//! to its bucket (`store::grant`). If Redis decides, the head of `store/script/shell.lua` explains the numbers that
 //! go between Rust and Lua.
 //!
 //! # A 429, from the decision to its header

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use percent_encoding::percent_decode_str;
 
-/// The byte that two hex digits write, and the text after them. `None` where there are no two hex digits.
+/// The byte that two hex digits write, and the text after them. `None` if there are no two hex digits.
 pub(crate) fn byte_after_sign(text: &str) -> Option<(u8, &str)> {
     let (digits, rest) = text.split_at_checked(2)?;
     let is_hex = digits.bytes().all(|digit| digit.is_ascii_hexdigit());

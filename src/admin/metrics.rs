@@ -199,7 +199,7 @@ fn number(number: f64) -> String {
     }
 }
 
-/// The rate of these figures, in tokens a second. `None` where they have no rate.
+/// The rate of these figures, in tokens a second. `None` if they have no rate.
 pub(super) fn rate(algorithm: Option<Algorithm>) -> Option<f64> {
     let of = |rate: Rate| rate.count() as f64 * 1e6 / rate.interval() as f64;
     let in_interval =
@@ -222,7 +222,7 @@ pub(super) fn rate(algorithm: Option<Algorithm>) -> Option<f64> {
     })
 }
 
-/// The most that a limit lets pass at once. Infinite where everything passes. `None` where only Redis knows it.
+/// The most that a limit lets pass at once. Infinite if everything passes. `None` if only Redis knows it.
 fn burst(algorithm: Option<Algorithm>) -> Option<f64> {
     match algorithm {
         None => Some(f64::INFINITY),

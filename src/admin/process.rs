@@ -34,7 +34,7 @@ pub(super) fn write(page: &mut Page) {
     one("gauge", "process_max_fds", "Open files that are allowed.", most);
 }
 
-/// The machine's name. Empty where it cannot be read.
+/// The machine's name. Empty if it cannot be read.
 pub(super) fn host() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     name.trim().to_owned()

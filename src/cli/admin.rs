@@ -142,7 +142,7 @@ impl AdminClient {
         }
     }
 
-    /// Sends a request. Returns the answer's JSON, or `null` where it has no body.
+    /// Sends a request. Returns the answer's JSON, or `null` if it has no body.
     pub(super) fn json(
         &self,
         method: &Method,

@@ -41,7 +41,7 @@ pub(super) fn health(health: &Health) -> CommandResult {
     if health.store { check_store(&client) } else { Ok(()) }
 }
 
-/// Fails where the proxy's metrics say that the store, or a server of it, does not answer.
+/// Fails if the proxy's metrics say that the store, or a server of it, does not answer.
 fn check_store(client: &AdminClient) -> CommandResult {
     let answer = ask(client, "/metrics")?;
     let status = answer.status().as_u16();

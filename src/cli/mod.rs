@@ -61,7 +61,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run the proxy (the default where no command is given)
+    /// Run the proxy (the default if no command is given)
     Run(run::Run),
     /// Check the file: print `ok`, or everything that is wrong with it
     Check(check::Check),
@@ -106,7 +106,7 @@ type CommandResult = Result<(), Failure>;
 struct Failure {
     /// The exit code.
     code: u8,
-    /// `None` where the command has already written the reason to standard output.
+    /// `None` if the command has already written the reason to standard output.
     message: Option<String>,
 }
 

@@ -15,7 +15,7 @@ use crate::replay::suggest::{Suggest, WantedLimits};
 /// Find the smallest limits that would have rejected hardly any client of access logs.
 ///
 /// They are printed as a file, with the reasons in comments. Each route of proxy.toml for which the log has requests
-/// gets limits. Where there is no proxy.toml, one limit counts all requests.
+/// gets limits. If there is no proxy.toml, one limit counts all requests.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "For example:\n  \
     tidegate suggest /var/log/nginx/access.log\n  \

@@ -38,7 +38,7 @@ use crate::tier::TierRule;
 const ROUTE_EXAMPLE: &str =
     "add `[[routes]]` with `path = \"/{*rest}\"` and `upstream = \"NAME\"` below it";
 
-/// The plan of the file. `None` only where a problem was noted. If a noted problem is an error, the plan must not be
+/// The plan of the file. `None` only if a problem was noted. If a noted problem is an error, the plan must not be
 /// used.
 pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>) -> Option<Plan> {
     let mut root = Section::new(cx, tree, 0..0, &ROOT);
@@ -70,7 +70,7 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>) -> Option<Plan> {
     let routes = root.take("routes");
     let tests = root.take("tests");
     let ((), has_all_sections) = cx.watched(|| root.finish());
-    // Where `routes` is not a list, `list` has noted the problem.
+    // If `routes` is not a list, `list` has noted the problem.
     let items = routes.map_or_else(|| Some(Vec::new()), |item| item.list())?;
     if items.is_empty() {
         cx.error(&(0..0), "the file has no routes", "expected at least one").help(ROUTE_EXAMPLE);

@@ -46,10 +46,10 @@ path = \"/{*rest}\"
 upstream = \"upstream\"
 ";
 
-/// The help where a named file is missing beside `--upstream`.
+/// The help if a named file is missing beside `--upstream`.
 const WITHOUT_NAME: &str = "a file that `--config` names must be there; without `--config`, `--upstream` forwards everything, and limits nothing";
 
-/// The help where the usual file is missing.
+/// The help if the usual file is missing.
 const WITHOUT_ANY: &str = "write one with `tidegate init`, forward everything with `--upstream http://127.0.0.1:3000`, or try `tidegate demo`";
 
 /// A configuration that can be used.

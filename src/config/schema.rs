@@ -18,12 +18,12 @@ pub(crate) fn json() -> String {
     format!("{schema:#}\n")
 }
 
-/// For a field of a limit: the algorithms that have the field. `None` where all algorithms have it.
+/// For a field of a limit: the algorithms that have the field. `None` if all algorithms have it.
 pub(super) fn whose_field(shape: &Shape, field: &Field) -> Option<String> {
     std::ptr::eq(shape, &LIMIT).then(|| whose(field.name))?
 }
 
-/// The field's meaning, and its default where the default is no fixed value.
+/// The field's meaning, and its default if the default is no fixed value.
 fn description(shape: &Shape, field: &Field) -> String {
     let whose = whose_field(shape, field).map_or(String::new(), |whose| whose + ": ");
     let default = match field.default.words() {

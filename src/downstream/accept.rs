@@ -123,7 +123,7 @@ impl ConnectionLimit {
         ConnectionPermit { client: None, limit: self.clone() }
     }
 
-    /// Counts one more connection. Returns false where the maximum is reached.
+    /// Counts one more connection. Returns false if the maximum is reached.
     fn add(&self) -> bool {
         let max = self.max.load(Ordering::Relaxed);
         let one_more = |open| (open < max).then_some(open + 1);

@@ -251,7 +251,7 @@ where
         loop {
             let end = Pin::new(&mut self.connection).poll(cx);
             if end.is_ready() {
-                // hyper does not flush where a read has failed.
+                // hyper does not flush if a read has failed.
                 self.batch.send(cx);
                 return end;
             }

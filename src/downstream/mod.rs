@@ -55,7 +55,7 @@ pub enum Port {
     Plain,
     /// A TLS handshake, with these certificates.
     Tls(Arc<Certificates>),
-    /// HTTP, by proxies that ask for decisions; after a TLS handshake where there are certificates.
+    /// HTTP, by proxies that ask for decisions; after a TLS handshake if there are certificates.
     Decide(Option<Arc<Certificates>>),
 }
 
@@ -189,7 +189,7 @@ fn status(error: &hyper::Error) -> StatusCode {
     }
 }
 
-/// Why a connection was ended because of what its client sent; `None` where it ended for another reason.
+/// Why a connection was ended because of what its client sent; `None` if it ended for another reason.
 fn malformed(error: &hyper::Error, client: &ClientConnection) -> Option<String> {
     if error.is_parse() {
         return Some(match client.said_hello.get() {

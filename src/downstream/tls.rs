@@ -42,7 +42,7 @@ pub(super) async fn shake_hands(
     }
 }
 
-/// Why a handshake was refused; `None` where the connection was lost.
+/// Why a handshake was refused; `None` if the connection was lost.
 fn refusal(error: &io::Error) -> Option<String> {
     error.get_ref()?.downcast_ref().map(handshake_fault::reason)
 }

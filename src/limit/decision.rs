@@ -22,7 +22,7 @@ pub enum Outcome {
     /// The request may not go.
     Reject {
         /// The same request passes after this time and not a microsecond earlier, if no other request
-        /// comes. A concurrency limit can only guess this time. `None` where the request never passes: it
+        /// comes. A concurrency limit can only guess this time. `None` if the request never passes: it
         /// costs more than the bucket can hold, or the rate is zero.
         retry_after: Option<Duration>,
     },
@@ -63,7 +63,7 @@ pub enum Verdict {
     Refuse {
         /// The index, among the asked limits, of the limit with the longest `retry_after`.
         by: usize,
-        /// The longest `retry_after` of all limits; `None` where the request can never pass.
+        /// The longest `retry_after` of all limits; `None` if the request can never pass.
         retry_after: Option<Duration>,
     },
 }

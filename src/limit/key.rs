@@ -14,7 +14,7 @@ use crate::percent::decode;
 ///
 /// Values are separated by `|`. In a value `|`, `%`, braces and control characters are percent-encoded.
 /// In a value that is not UTF-8, all non-ASCII bytes are percent-encoded too. An absent value is written
-/// `%-`, and is different from an empty value. Where a part has alternatives, a value of the second begins
+/// `%-`, and is different from an empty value. If a part has alternatives, a value of the second begins
 /// with `%2=`, of the third with `%3=`. Two different lists of values therefore never give the same key. A
 /// key is safe in a Redis hash tag and in a log line. The list without values is the empty text.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,7 +41,7 @@ impl Key {
         builder.finish()
     }
 
-    /// The key with this canonical text. `None` where no key is written so.
+    /// The key with this canonical text. `None` if no key is written so.
     pub fn parse(text: &str) -> Option<Self> {
         let written = Self(SmallVec::from_slice(text.as_bytes()));
         if text.is_empty() {

@@ -24,7 +24,7 @@ pub enum Mode {
     /// Like [`Mode::Shadow`], and the API gets the names of the limits that would refuse.
     Mark,
     /// Like [`Mode::Shadow`], for a candidate that stands in for the limit asked right before it. The
-    /// candidate takes its tokens even where that limit is the only one that refuses.
+    /// candidate takes its tokens even if that limit is the only one that refuses.
     Candidate,
 }
 

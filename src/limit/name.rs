@@ -16,7 +16,7 @@ pub struct Name {
 }
 
 impl Name {
-    /// `None` where `text` is no name.
+    /// `None` if `text` is no name.
     pub fn new(text: &str) -> Option<Self> {
         let fits = (1..=64).contains(&text.len())
             && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'));

@@ -39,7 +39,7 @@ impl Rate {
     /// `count` tokens each `interval` microseconds.
     ///
     /// # Errors
-    /// Where count or interval is zero or too large. Also where the reduced figures are too large for
+    /// If count or interval is zero or too large. Also if the reduced figures are too large for
     /// exact arithmetic; the error then holds the nearest rate that fits.
     pub fn new(count: u64, interval: u64) -> Result<Self, RateError> {
         check(count, interval)?;

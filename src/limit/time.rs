@@ -50,7 +50,7 @@ impl Timestamp {
         Self(self.0.saturating_add_signed(micros).min(Self::MAX.0))
     }
 
-    /// Microseconds from `earlier` to this time; 0 where `earlier` is in fact later.
+    /// Microseconds from `earlier` to this time; 0 if `earlier` is in fact later.
     pub fn micros_since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }

@@ -45,7 +45,7 @@ events! {
         info!(changed = changed.join(SEPARATOR), "config reloaded");
 
     /// A reload has lowered a limit's figures. Of its `keys`, the number in `over` have used more than the new
-    /// figures allow. Both are `None` where nobody counts them.
+    /// figures allow. Both are `None` if nobody counts them.
     pub(crate) fn limit_lowered(limit: &Name, over: Option<u64>, keys: Option<u64>) =
         info!(%limit, over, keys, "limit lowered");
 
@@ -247,7 +247,7 @@ pub(crate) fn config_loaded(file: &str, plan: &Plan) {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OverrideEvent<'o> {
     pub(crate) limit: &'o str,
-    /// The key's text, hashed where `log.keys` says so.
+    /// The key's text, hashed if `log.keys` says so.
     pub(crate) key: &'o str,
     pub(crate) wanted: &'o WantedFigures,
     /// Why it was set.

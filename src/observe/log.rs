@@ -78,7 +78,7 @@ where
         .event_format(Lines(format))
         .with_ansi(colours)
         .with_writer(writer)
-        // The layer would print to standard error, and panic where standard error is closed.
+        // The layer would print to standard error, and panic if standard error is closed.
         .log_internal_errors(false);
     (Registry::default().with(filter).with(output), handle)
 }

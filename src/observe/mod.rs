@@ -40,7 +40,7 @@ pub(crate) fn millis_up(time: Duration) -> u64 {
     u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
-/// The first `most` bytes of a text that a client chose, or a few bytes less where a character would be cut.
+/// The first `most` bytes of a text that a client chose, or a few bytes less if a character would be cut.
 fn start(text: &str, most: usize) -> &str {
     let mut end = text.len().min(most);
     while !text.is_char_boundary(end) {

@@ -65,7 +65,7 @@ pub(crate) enum TemplatePiece {
     Limit,
     /// The answer's status.
     Status,
-    /// The seconds until the request may pass; empty where it never passes.
+    /// The seconds until the request may pass; empty if it never passes.
     RetryAfter,
     /// The same in milliseconds.
     RetryAfterMs,

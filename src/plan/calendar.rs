@@ -31,7 +31,7 @@ pub struct Zone {
 }
 
 impl Zone {
-    /// `None` where there is no zone of this name. Upper and lower case are the same.
+    /// `None` if there is no zone of this name. Upper and lower case are the same.
     pub(crate) fn find(name: &str) -> Option<Self> {
         let rules = DATABASE.get(name).ok()?;
         let name = rules.iana_name().unwrap_or(name).to_owned();

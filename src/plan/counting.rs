@@ -77,7 +77,7 @@ pub(crate) enum FiguresError {
     /// The log would have too many entries.
     #[error("a sliding log keeps an entry for each permit: expected a count of at most {MOST}")]
     Log,
-    /// A month, where windows do not begin with the clock.
+    /// A month, if windows do not begin with the clock.
     #[error("only a fixed window on the clock can be a month long")]
     MonthOffClock,
     /// A window of the clock that neither fits into a day nor is a unit of the calendar.
@@ -89,7 +89,7 @@ impl CountingKind {
     /// The figures for what an operator wrote.
     ///
     /// # Errors
-    /// Where this way to count cannot use what was written.
+    /// If this way to count cannot use what was written.
     pub(crate) fn figures(&self, wanted: &WantedFigures) -> Result<Figures, FiguresError> {
         if wanted.burst.is_some() && *self != Self::TokenBucket {
             return Err(FiguresError::NoBurst);

@@ -10,7 +10,7 @@ use crate::limit::rate::{Cost, MAX_TOKENS};
 pub struct Estimate {
     /// What each request takes at least.
     pub at_least: Cost,
-    /// The tokens for each byte of the request's body. `None` where the length does not matter.
+    /// The tokens for each byte of the request's body. `None` if the length does not matter.
     pub per_byte: Option<TokensPerByte>,
 }
 

@@ -42,7 +42,7 @@ impl fmt::Display for Figures {
 }
 
 impl Figures {
-    /// The algorithm for this time. For a calendar it knows only the windows around `now`. `None` where
+    /// The algorithm for this time. For a calendar it knows only the windows around `now`. `None` if
     /// everything passes. Calendars use the wall clock.
     pub fn at(&self, now: impl Into<Now>) -> Option<Algorithm> {
         let now = now.into();
@@ -57,7 +57,7 @@ impl Figures {
         }
     }
 
-    /// The most that a request can take. `None` where there is no bound, where the bound is not known, and where
+    /// The most that a request can take. `None` if there is no bound, if the bound is not known, and if
     /// nothing passes in any case.
     pub(crate) fn capacity(&self) -> Option<u64> {
         match self {
@@ -69,7 +69,7 @@ impl Figures {
         }
     }
 
-    /// The rate as `proxy.toml` spells it. `None` where there is none: for slots, and where Redis has the
+    /// The rate as `proxy.toml` spells it. `None` if there is none: for slots, and if Redis has the
     /// figures of a Redisson limiter.
     pub(crate) fn rate(&self) -> Option<String> {
         match self {

@@ -16,7 +16,7 @@ use crate::tls::client;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JwtSpec {
     pub(crate) name: Name,
-    /// Where the keys are. `None` where signatures are not checked.
+    /// Where the keys are. `None` if signatures are not checked.
     pub(crate) keys: Option<KeySetLocation>,
     /// What `iss` must be; `None` is anything.
     pub(crate) issuer: Option<String>,

@@ -28,9 +28,9 @@ pub struct LimitSpec {
     pub name: Name,
     /// The values by which the limit counts.
     pub key: KeySpec,
-    /// The figures where no override and no plan applies.
+    /// The figures if no override and no plan applies.
     pub figures: Figures,
-    /// How the limit counts, and how overrides that are set while the process runs are read. `None` where the
+    /// How the limit counts, and how overrides that are set while the process runs are read. `None` if the
     /// file decides no rate: for concurrency and for Redisson limiters.
     pub counting: Option<CountingKind>,
     /// Other figures for some keys.
@@ -42,7 +42,7 @@ pub struct LimitSpec {
     pub tier: Option<Name>,
     /// The tokens that a request takes.
     pub cost: CostSpec,
-    /// The longest time for which a request is held instead of rejected. [`MaxWait::ENDLESS`] where the
+    /// The longest time for which a request is held instead of rejected. [`MaxWait::ENDLESS`] if the
     /// figures themselves bound this time.
     pub wait: MaxWait,
     /// The most requests that this process holds for the limit at once.
@@ -65,7 +65,7 @@ pub struct LimitSpec {
     /// The limit's own answer to a throttled client.
     pub reject: Option<Arc<AnswerSpec>>,
     /// The name of the Redisson limiter. For a limit with a key it is the prefix of the limiters' names.
-    /// Present where the algorithm is [`Algorithm::Redisson`].
+    /// Present if the algorithm is [`Algorithm::Redisson`].
     pub limiter: Option<String>,
 }
 
@@ -108,7 +108,7 @@ impl LimitSpec {
         self.key.headers().chain(self.exempt.headers()).chain(cost)
     }
 
-    /// The limit with the figures of this plan. `None` where the limit does not name the plan.
+    /// The limit with the figures of this plan. `None` if the limit does not name the plan.
     pub(crate) fn of_tier(&self, tier: &Name) -> Option<&Arc<Self>> {
         self.tiers.iter().find(|spec| spec.tier.as_ref() == Some(tier))
     }
@@ -215,7 +215,7 @@ pub enum CostSpec {
         estimate: Estimate,
         /// The most tokens that one request can use; `None` is 100 times the burst.
         max: Option<u64>,
-        /// The use that counts where the response names none.
+        /// The use that counts if the response names none.
         unknown: UnknownUse,
     },
 }

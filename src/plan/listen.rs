@@ -69,7 +69,7 @@ pub(crate) fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
     one.port() != 0 && one.port() == other.port() && (same || has(one, other) || has(other, one))
 }
 
-/// Whether these are `0.0.0.0` and `[::]` with the same port. Where both stand in one list, `[::]` takes IPv6
+/// Whether these are `0.0.0.0` and `[::]` with the same port. If both stand in one list, `[::]` takes IPv6
 /// alone.
 pub(crate) fn are_both_wildcards(one: SocketAddr, other: SocketAddr) -> bool {
     one.ip().is_unspecified()

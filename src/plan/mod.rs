@@ -94,7 +94,7 @@ pub struct Plan {
     pub jwt: Vec<Arc<JwtSpec>>,
     /// Where buckets live.
     pub store: StoreSpec,
-    /// The answer to a throttled client where a limit has none.
+    /// The answer to a throttled client if a limit has none.
     pub(crate) reject: Arc<AnswerSpec>,
     /// What is logged, and how.
     pub(crate) log: LogSpec,
@@ -122,7 +122,7 @@ impl Plan {
         indexes.iter().filter_map(|index| self.limits.get(usize::try_from(*index).ok()?))
     }
 
-    /// How the plan of a request of this route is found. `None` where no limit of the route has plans.
+    /// How the plan of a request of this route is found. `None` if no limit of the route has plans.
     pub(crate) fn tiers_of(&self, route: &RouteSpec) -> Option<&TierRule> {
         let has_plans = self.limits_of(route).any(|limit| !limit.tiers.is_empty());
         self.tiers.as_deref().filter(|_| has_plans)
@@ -143,7 +143,7 @@ impl Plan {
 /// `[server]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerSpec {
-    /// The addresses for clear text; empty only where there is `tls` or `[decide]`.
+    /// The addresses for clear text; empty only if there is `tls` or `[decide]`.
     pub listen: Vec<ListenAddress>,
     /// The addresses and certificates for TLS.
     pub tls: Option<ServerTls>,
@@ -169,7 +169,7 @@ pub struct ServerSpec {
     pub(crate) max_header_size: usize,
     /// The most bytes of a request's body; `None` is no limit.
     pub(crate) max_body_size: Option<u64>,
-    /// The header with the request's id; `None` where requests have no id.
+    /// The header with the request's id; `None` if requests have no id.
     pub(crate) request_id: Option<HeaderName>,
     /// The proxies that may name a client's address.
     pub(crate) trust: Trust,
@@ -187,7 +187,7 @@ impl ServerSpec {
     /// The normal forms of a request's path.
     ///
     /// # Errors
-    /// Where the path stays ambiguous.
+    /// If the path stays ambiguous.
     pub(crate) fn path<'p>(&self, path: &'p str) -> Result<NormalPath<'p>, AmbiguousPath> {
         let path = NormalPath::parse(path, self.merge_slashes)?;
         Ok(if self.loose_paths { path.loosened() } else { path })
@@ -291,7 +291,7 @@ pub struct DecideSpec {
     pub listen: Option<ListenAddress>,
     /// The token that they must show.
     pub token: Option<String>,
-    /// The certificates for them. `None` where they come in clear text.
+    /// The certificates for them. `None` if they come in clear text.
     pub(crate) tls: Option<ListenerTls>,
 }
 

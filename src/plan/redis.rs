@@ -11,7 +11,7 @@ use super::{Endpoint, write_list};
 use crate::percent;
 use crate::tls::client::ClientTlsSpec;
 
-/// The port of a server, and that of a sentinel, where the URL names none.
+/// The port of a server, and that of a sentinel, if the URL names none.
 const SERVER_PORT: u16 = 6_379;
 const SENTINEL_PORT: u16 = 26_379;
 
@@ -22,7 +22,7 @@ pub struct RedisLocation {
     pub(crate) topology: RedisTopology,
     /// The name of the user; `None` is the server's default user.
     pub(crate) user: Option<String>,
-    /// The password; `None` where the server asks for none.
+    /// The password; `None` if the server asks for none.
     pub(crate) password: Option<String>,
     /// The number of the database.
     pub(crate) database: i64,
@@ -189,7 +189,7 @@ fn socket(rest: &str) -> Option<RedisLocation> {
     is_whole.then_some(RedisLocation { topology, user, password, database, tls: None })
 }
 
-/// The number of a database; 0 where none is named.
+/// The number of a database; 0 if none is named.
 fn database_number(text: &str) -> Option<i64> {
     let fits = text.len() <= 4 && text.bytes().all(|digit| digit.is_ascii_digit());
     if text.is_empty() { Some(0) } else { text.parse().ok().filter(|_| fits) }

@@ -19,7 +19,7 @@ pub enum UsedSource {
     Bytes,
 }
 
-/// The tokens that count for a request where its use is unknown.
+/// The tokens that count for a request if its use is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UnknownUse {
     /// The estimate, which the request took before.
@@ -49,7 +49,7 @@ pub(crate) enum StatusPattern {
 }
 
 impl StatusPattern {
-    /// `None` where the text is neither a status that a client can get nor a class of statuses.
+    /// `None` if the text is neither a status that a client can get nor a class of statuses.
     pub(crate) fn new(text: &str) -> Option<Self> {
         match text.as_bytes() {
             [class @ b'1'..=b'5', b'x' | b'X', b'x' | b'X'] => {

@@ -48,7 +48,7 @@ pub enum Action {
     Forward {
         /// The upstream's index in [`super::Plan::upstreams`].
         upstream: u32,
-        /// The path for the upstream, where the route names another path.
+        /// The path for the upstream, if the route names another path.
         rewrite: Option<Box<Rewrite>>,
     },
     /// Another proxy forwards the requests, and asks here whether they may go (`[decide]`).

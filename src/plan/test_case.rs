@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 pub(crate) struct TestCase {
     /// Its name in the report.
     pub(crate) name: String,
-    /// The line of the file where it begins, from 1.
+    /// The line of the file if it begins, from 1.
     pub(crate) line: usize,
     /// The method of its requests.
     pub(crate) method: Method,
@@ -20,7 +20,7 @@ pub(crate) struct TestCase {
     pub(crate) target: Uri,
     /// Their headers.
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
-    /// The claims of their token, which counts as verified. Empty where they have no token.
+    /// The claims of their token, which counts as verified. Empty if they have no token.
     pub(crate) claims: Map<String, Value>,
     /// The address from which they come.
     pub(crate) from: IpAddr,
@@ -50,7 +50,7 @@ pub(crate) struct Expectation {
     /// The limit that rejects the first rejected request. If none is rejected, the limit that holds the first held
     /// request.
     pub(crate) limit: Option<Arc<str>>,
-    /// The requests' route; `none` where they have none.
+    /// The requests' route; `none` if they have none.
     pub(crate) route: Option<Arc<str>>,
     /// The `retry-after` of the first rejected request, in whole seconds.
     pub(crate) retry_after: Option<u64>,

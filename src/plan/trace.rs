@@ -5,7 +5,7 @@ use std::fmt;
 /// `[trace]`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct TraceSpec {
-    /// The collector that the spans are sent to; `None` where nothing is traced.
+    /// The collector that the spans are sent to; `None` if nothing is traced.
     pub(crate) otlp: Option<CollectorAddress>,
     /// The share of the requests that are traced. Requests that a trusted proxy has chosen are traced besides.
     pub(crate) sample: SampleShare,
@@ -35,7 +35,7 @@ impl fmt::Display for CollectorAddress {
 pub(crate) struct SampleShare(f64);
 
 impl SampleShare {
-    /// `None` where `share` is not from 0 to 1.
+    /// `None` if `share` is not from 0 to 1.
     pub(crate) fn new(share: f64) -> Option<Self> {
         (0.0..=1.0).contains(&share).then_some(Self(share))
     }

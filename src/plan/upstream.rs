@@ -38,7 +38,7 @@ pub struct UpstreamSpec {
     pub(crate) health: Option<HealthSpec>,
     /// Whether a server that answers 429 or 503 with `retry-after` gets no requests for that time.
     pub(crate) respect_retry_after: bool,
-    /// How `https` servers are verified; `None` where the upstream has no such server. It holds the content
+    /// How `https` servers are verified; `None` if the upstream has no such server. It holds the content
     /// of the certificate files and not their names. A reload can thus see that certificates have changed.
     pub tls: Option<Arc<client::ClientTlsSpec>>,
 }

@@ -44,7 +44,7 @@ impl WeightedPaths {
     /// may be several paths with `|` between them. The first of them that the response has is used.
     ///
     /// # Errors
-    /// Where a part of the text is no path.
+    /// If a part of the text is no path.
     pub fn add(&mut self, text: &str, weight: u64) -> Result<(), NoJsonPath> {
         let paths = text.split('|').map(|path| self.path(path.trim()));
         let alternatives = paths.collect::<Result<_, _>>()?;
@@ -52,7 +52,7 @@ impl WeightedPaths {
         Ok(())
     }
 
-    /// The last key of this path, which is added where it is new.
+    /// The last key of this path, which is added if it is new.
     fn path(&mut self, text: &str) -> Result<usize, NoJsonPath> {
         let mut at = Self::DOCUMENT;
         for name in text.split('.') {
@@ -95,7 +95,7 @@ impl WeightedPaths {
         self.keys.get(key).is_some_and(|key| key.is_end)
     }
 
-    /// The sum for these numbers, one for each key. A number that is missing counts as nothing. `None` where all are
+    /// The sum for these numbers, one for each key. A number that is missing counts as nothing. `None` if all are
     /// missing.
     pub(crate) fn sum(&self, numbers: &[Option<u64>]) -> Option<u64> {
         let number = |key: &usize| numbers.get(*key).copied().flatten();

@@ -22,7 +22,7 @@ use crate::upstream::UpstreamError;
 const INVALID_TOKEN: HeaderValue = HeaderValue::from_static("Bearer error=\"invalid_token\"");
 const BEARER: HeaderValue = HeaderValue::from_static("Bearer");
 
-/// Answers a request that was refused. `quotas` is what the limits say to the client. The route is `None` where
+/// Answers a request that was refused. `quotas` is what the limits say to the client. The route is `None` if
 /// it is not known.
 pub(super) fn respond(
     refusal: &Refusal<'_>,

@@ -128,7 +128,7 @@ impl ResponseBody {
         Box::new(Self { source, rest: Bytes::new(), uptake: BodyEnd::default(), record: None })
     }
 
-    /// Removes the body. Returns its length, where that is known.
+    /// Removes the body. Returns its length, if that is known.
     pub(super) fn withhold(&mut self) -> Option<u64> {
         let length = self.size_hint().exact();
         self.source = BodySource::Whole(None);
@@ -287,7 +287,7 @@ impl ResponseBody {
     fn failed(&mut self, server: &str, failure: UpstreamFailure, error: &dyn Display) {
         if let Some(record) = &mut self.record {
             record.broke_off();
-            // Where the client did not send its whole request, the server is not to blame.
+            // If the client did not send its whole request, the server is not to blame.
             if record.body_end.fault().is_none() {
                 record.failed(server, failure, error);
                 record.findings.failed(Some(server), failure);

@@ -131,7 +131,7 @@ impl Proxy {
         let passing = self.pass(active, client, &mut exchange, request_id, findings, &mut question);
         let mut outcome = passing.await;
         let LimitQuestion { quotas, seat } = question;
-        // Where the request was refused before its limits, the others no longer wait for it.
+        // If the request was refused before its limits, the others no longer wait for it.
         drop(seat);
         let mut lease = None;
         if form.tells_end() && outcome.is_ok() && !findings.permit.is_empty() {

@@ -22,7 +22,7 @@ pub(super) struct Exchange {
     pub(super) body: Option<Incoming>,
     /// How far the request's body has come on its way upstream.
     pub(super) body_end: BodyEnd,
-    /// Set where the answer changes the connection to another protocol (status 101).
+    /// Set if the answer changes the connection to another protocol (status 101).
     pub(super) switched: Option<Box<Switched>>,
 }
 

@@ -45,7 +45,7 @@ pub(super) struct Way<'r> {
     pub(super) address: &'r Client,
     /// The hash by which the request's server is chosen, if `balance` is `"hash"`.
     pub(super) affinity: Option<Affinity>,
-    /// Where the request is logged or traced: gets the server that is asked.
+    /// If the request is logged or traced: gets the server that is asked.
     pub(super) details: Option<&'r mut RequestDetails>,
     /// What the request holds of its limits.
     pub(super) permit: &'r mut Permit,
@@ -155,7 +155,7 @@ fn request_to_server(
 /// A server's answer as the client gets it. `asked_by` is the client's version.
 ///
 /// # Errors
-/// Where the answer cannot be passed on.
+/// If the answer cannot be passed on.
 fn answer_to_client(
     answered: UpstreamResponse,
     asked_by: Version,
@@ -284,7 +284,7 @@ pub(super) fn affinity(upstream: &Upstream, request: &View<'_>) -> Option<Affini
 /// The path and query that go upstream; `None` if they go unchanged.
 ///
 /// # Errors
-/// Where a rewrite makes the path and query longer than a URI may be here.
+/// If a rewrite makes the path and query longer than a URI may be here.
 pub(super) fn target(
     uri: &Uri,
     path: &NormalPath<'_>,

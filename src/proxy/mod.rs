@@ -191,7 +191,7 @@ impl Proxy {
                     let quotas = &question.quotas;
                     let answer = answer::respond(&refusal, quotas, active, protocol, route);
                     let status = match form {
-                        // By gRPC the answer has the status 200 also where the call cannot be answered.
+                        // By gRPC the answer has the status 200 also if the call cannot be answered.
                         Some(_) => refusal.meaning().status,
                         None => answer.status(),
                     };

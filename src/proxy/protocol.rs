@@ -29,7 +29,7 @@ impl ProblemType {
         })
     }
 
-    /// The type for a client with these headers. It is JSON where the client accepts JSON of some kind and no
+    /// The type for a client with these headers. It is JSON if the client accepts JSON of some kind and no
     /// problem (RFC 9110, 12.5.1).
     fn accepted(asked: &HeaderMap, seen: Seen) -> Self {
         if !seen.has(Seen::JSON) {

@@ -73,7 +73,7 @@ impl SpanNotes {
     }
 }
 
-/// The request's `tracestate`, all of its fields in one. Empty where it is too long for a span.
+/// The request's `tracestate`, all of its fields in one. Empty if it is too long for a span.
 fn state(headers: &HeaderMap) -> String {
     let fields = headers.get_all(&TRACESTATE).iter().filter_map(|field| field.to_str().ok());
     let state = fields.collect::<Vec<_>>().join(",");

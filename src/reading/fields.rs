@@ -150,7 +150,7 @@ pub(crate) fn has_unknown_coding(headers: &HeaderMap, seen: Seen) -> bool {
 }
 
 /// Whether a `content-length` is not a number. Over HTTP/1.1 hyper refuses such a request. Over HTTP/2,
-/// where no length is needed, hyper lets an empty one pass.
+/// if no length is needed, hyper lets an empty one pass.
 pub(super) fn has_malformed_length(headers: &HeaderMap, seen: Seen) -> bool {
     seen.has(Seen::ODD_LENGTH)
         && headers

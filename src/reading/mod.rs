@@ -135,7 +135,7 @@ impl BadHead {
 /// the API does not get are removed. Otherwise a route or a limit could use a field that the API does not see.
 ///
 /// # Errors
-/// Where the request is refused before its limits are asked. The first of several faults is the error.
+/// If the request is refused before its limits are asked. The first of several faults is the error.
 pub(crate) fn read<'p, 't>(
     plan: &'p Plan,
     head: RequestHead<'_, 't>,

@@ -127,7 +127,7 @@ impl RedisConnector {
         Ok(found.map(|(host, port)| Endpoint::Tcp { host, port }))
     }
 
-    /// Sends the password, where there is one. The library can do this too, but it drops what the server answers.
+    /// Sends the password, if there is one. The library can do this too, but it drops what the server answers.
     async fn log_in(&self, connection: &mut MultiplexedConnection) -> Result<(), RedisError> {
         let Some(password) = &self.location.password else { return Ok(()) };
         cmd("AUTH").arg(&self.location.user).arg(password).exec_async(connection).await

@@ -107,7 +107,7 @@ struct ConnectionFailures {
 }
 
 impl RedisConnection {
-    /// Begins to connect. Makes the connection again where it breaks, until this is dropped.
+    /// Begins to connect. Makes the connection again if it breaks, until this is dropped.
     pub(super) fn keep(server: RedisServer) -> Self {
         let (sender, link) = watch::channel(Link::Connecting);
         let (node, program) = (Arc::clone(&server.node), Arc::clone(&server.program));
@@ -376,7 +376,7 @@ impl RedisServer {
     }
 }
 
-/// The server's version, where it is too old for the scripts: before 6.2, in which `SET` got `PXAT`.
+/// The server's version, if it is too old for the scripts: before 6.2, in which `SET` got `PXAT`.
 async fn too_old(mut connection: MultiplexedConnection) -> Option<String> {
     let info: String = redis::cmd("INFO").arg("server").query_async(&mut connection).await.ok()?;
     let version = info.lines().find_map(|line| line.strip_prefix("redis_version:"))?;

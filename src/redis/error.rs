@@ -61,7 +61,7 @@ impl CallError {
         match error.code() {
             Some("CROSSSLOT" | "WRONGTYPE") => true,
             _ if self.is_of_one_hash_slot() => true,
-            // NOPERM is also the answer where the user may not run a script. Then no key works.
+            // NOPERM is also the answer if the user may not run a script. Then no key works.
             _ => words::is_no_right_to_key(error) || words::is_no_right_in_script(error),
         }
     }
@@ -106,7 +106,7 @@ impl CallError {
         error.kind() == ErrorKind::Server(ServerErrorKind::TryAgain) || self.is_no_right_in_script()
     }
 
-    /// What the operator can do about an error. `None` where that is not known, or the error passes by itself.
+    /// What the operator can do about an error. `None` if that is not known, or the error passes by itself.
     pub(crate) fn help(&self) -> Option<&'static str> {
         match self {
             Self::TimedOut => Some(
@@ -137,7 +137,7 @@ impl CallError {
         (self.kind(), matches!(self, Self::Redis(error) if is_cut_off(error)))
     }
 
-    /// The label of this error in metrics. `None` where Redis was not asked at all.
+    /// The label of this error in metrics. `None` if Redis was not asked at all.
     pub(crate) fn kind(&self) -> Option<&'static str> {
         Some(match self {
             Self::Away => return None,

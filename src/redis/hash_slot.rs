@@ -40,7 +40,7 @@ pub(crate) type HashSlotRange = (u16, u16, Endpoint);
 /// Reads the answer of the server `asked` to `CLUSTER SLOTS`.
 ///
 /// # Errors
-/// Where it is no such answer, or names a server without its address.
+/// If it is no such answer, or names a server without its address.
 pub(crate) fn read_hash_slots(
     answer: &Value,
     asked: &Endpoint,
@@ -61,7 +61,7 @@ pub(crate) fn read_hash_slots(
     ranges.iter().map(read).collect()
 }
 
-/// The hash slots, and the host and port of the server that has them. The host is `None` where the cluster does not say
+/// The hash slots, and the host and port of the server that has them. The host is `None` if the cluster does not say
 /// it.
 fn read_range(range: &Value) -> Option<(u16, u16, Option<&str>, u16)> {
     let Value::Array(parts) = range else { return None };

@@ -79,7 +79,7 @@ pub(crate) struct HashSlotMap {
 }
 
 impl HashSlotMap {
-    /// The server that has a hash slot. `None` where no server has it, or where that is not known yet.
+    /// The server that has a hash slot. `None` if no server has it, or if that is not known yet.
     pub(crate) fn owner(&self, slot: HashSlot) -> Option<&Arc<RedisNode>> {
         self.owners.get(usize::from(slot.0))?.as_ref()
     }

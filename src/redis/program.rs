@@ -19,7 +19,7 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Runs a command. Where the server does not have the scripts, loads them and runs the command again. `asking` is
+    /// Runs a command. If the server does not have the scripts, loads them and runs the command again. `asking` is
     /// for a hash slot that moves to this server.
     pub(super) async fn run(
         &self,

@@ -94,7 +94,7 @@ impl Router {
         }
     }
 
-    /// The number of the connection to the server that has this hash slot. `None` where that server is away.
+    /// The number of the connection to the server that has this hash slot. `None` if that server is away.
     pub(crate) fn connection_number(&self, slot: HashSlot) -> Option<u64> {
         let map = self.nodes.map();
         let Some(node) = map.owner(slot) else { return map.is_sought().then_some(0) };

@@ -19,7 +19,7 @@ pub(super) const CLUSTER: &str =
     "see CLUSTER INFO; with cluster-require-full-coverage the loss of some slots stops all of them";
 
 /// The error codes by which a server says that it cannot decide about any key now. Each code has its label in metrics
-/// and its advice for the operator. The advice is `None` where the error passes by itself.
+/// and its advice for the operator. The advice is `None` if the error passes by itself.
 const REFUSALS: [(&str, &str, Option<&str>); 10] = [
     (
         "BUSY",

@@ -30,7 +30,7 @@ pub(crate) struct CaseResult<'p> {
     pub(crate) case: &'p TestCase,
     /// What happened to its requests.
     pub(crate) came: CaseCounts<'p>,
-    /// The expectations that are not met. Empty where the test passes.
+    /// The expectations that are not met. Empty if the test passes.
     pub(crate) differences: Vec<Mismatch>,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct CaseCounts<'p> {
     /// The status of the answer to a request that no route takes.
     #[serde(skip)]
     pub(crate) no_route: Option<StatusCode>,
-    /// The `retry-after` of the first rejected request, in seconds. `None` where none is rejected, or where it
+    /// The `retry-after` of the first rejected request, in seconds. `None` if none is rejected, or if it
     /// could never pass.
     pub(crate) retry_after: Option<u64>,
     /// Limits that cannot be tried, each with what is missing.

@@ -1,4 +1,4 @@
-//! The facts about a request that limits and routes read, and what is assumed where a log does not have them.
+//! The facts about a request that limits and routes read, and what is assumed if a log does not have them.
 //! `judge` asks for each request which facts its log has.
 
 use std::fmt;

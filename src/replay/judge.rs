@@ -36,7 +36,7 @@ pub struct Judge<'p> {
     facts: Vec<Fact>,
     /// What is assumed about facts that the log does not have.
     assumptions: Vec<Assumption>,
-    /// The claims in the token of every request. `None` where the assumptions give the claims.
+    /// The claims in the token of every request. `None` if the assumptions give the claims.
     pub(super) token: Option<Map<String, Value>>,
     /// The headers that limits and routes read, and the headers that frame a request. The map's key is the form that a
     /// name has in common with its spellings in logs.
@@ -49,7 +49,7 @@ pub struct Judge<'p> {
 
 /// The result for a request.
 pub struct JudgedRequest<'p> {
-    /// The client, where the log has it.
+    /// The client, if the log has it.
     pub(crate) client: Option<IpAddr>,
     /// The route's index in the plan; `None` without a route.
     pub route: Option<usize>,
@@ -248,7 +248,7 @@ impl<'p> Judge<'p> {
         JudgedRequest { client: address, route: reading.found.ok(), no_route, missing, answer }
     }
 
-    /// The client, by the rules of `server.trusted_proxies`. `None` where the log has no address, or only the
+    /// The client, by the rules of `server.trusted_proxies`. `None` if the log has no address, or only the
     /// address of a trusted proxy.
     fn client(&self, record: &LogRecord<'_>, headers: &HeaderMap) -> Option<Client> {
         let trust = &self.plan.server.trust;

@@ -28,7 +28,7 @@ pub(crate) struct Slice {
 /// [`MOST_SLICES`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Timeline {
-    /// When the first slice begins. `None` where nothing was counted.
+    /// When the first slice begins. `None` if nothing was counted.
     pub(crate) start: Option<Timestamp>,
     /// The length of a slice in microseconds.
     pub(crate) width: u64,

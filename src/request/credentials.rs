@@ -36,7 +36,7 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
 ///
 /// Many APIs take any scheme, or none, and read the last word. So a single word in front of the credentials is left
 /// out. Base64 of `Basic` is normalised as lax decoders read it: they skip bytes that are not base64, and everything
-/// after the padding. `None` where servers may read different credentials: there are more words that are no parameters
+/// after the padding. `None` if servers may read different credentials: there are more words that are no parameters
 /// (RFC 9110, 11.4), or there is a byte that is not ASCII, which some servers take for a blank.
 pub(super) fn normal_form(value: &[u8]) -> Option<Cow<'_, [u8]>> {
     if !value.is_ascii() {

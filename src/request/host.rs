@@ -38,7 +38,7 @@ impl Host {
     /// request without a host has the empty host.
     ///
     /// # Errors
-    /// Where there is no host, more than one, or a malformed host. HTTP/1.1 demands the header even with an
+    /// If there is no host, more than one, or a malformed host. HTTP/1.1 demands the header even with an
     /// absolute-form target. The header must then be valid, although only the target counts.
     pub(crate) fn of(
         authority: Option<&str>,
@@ -114,7 +114,7 @@ fn is_port(digits: &[u8]) -> bool {
     value.is_some()
 }
 
-/// A name in lower case without its trailing dot; `None` where it is no name.
+/// A name in lower case without its trailing dot; `None` if it is no name.
 fn normal_name(text: &[u8]) -> Option<HostText> {
     let text = text.strip_suffix(b".").unwrap_or(text);
     if text.len() > MAX_LENGTH {

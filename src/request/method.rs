@@ -14,7 +14,7 @@ pub(crate) struct MethodCase;
 /// Checks that proxy and API read the method alike.
 ///
 /// # Errors
-/// Where the method has lower-case letters.
+/// If the method has lower-case letters.
 pub(crate) fn check(method: &Method) -> Result<(), MethodCase> {
     match method.as_str().bytes().any(|byte| byte.is_ascii_lowercase()) {
         true => Err(MethodCase),

@@ -19,7 +19,7 @@ mod value;
 use http::HeaderMap;
 use http::header::CONTENT_LENGTH;
 
-/// The length of a request's body in bytes, where the head has it.
+/// The length of a request's body in bytes, if the head has it.
 pub(crate) fn body_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }

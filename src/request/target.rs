@@ -5,7 +5,7 @@ use percent_encoding::percent_encode_byte;
 /// A target in which those bytes are percent-encoded that other servers take and the `http` crate does not: browsers
 /// and old clients send JSON in a query as it is. What follows the target in a line may stand behind it.
 pub(crate) fn encoded(target: &[u8]) -> Vec<u8> {
-    // The crate takes bytes above 0x7F where they are UTF-8.
+    // The crate takes bytes above 0x7F if they are UTF-8.
     let is_text = std::str::from_utf8(target).is_ok();
     let mut encoded = Vec::with_capacity(target.len());
     let mut is_in_query = false;

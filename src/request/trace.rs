@@ -74,7 +74,7 @@ impl fmt::Display for SpanId {
 }
 
 impl TraceParent {
-    /// The `traceparent` of a request. `None` where there is none, more than one, or an invalid one.
+    /// The `traceparent` of a request. `None` if there is none, more than one, or an invalid one.
     pub(crate) fn of(headers: &HeaderMap) -> Option<Self> {
         let mut fields = headers.get_all(&TRACEPARENT).iter();
         let field = fields.next()?;

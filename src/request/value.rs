@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use super::credentials;
 use crate::text::trim;
 
-/// The normal form of a header's value. `None` where servers read the value differently.
+/// The normal form of a header's value. `None` if servers read the value differently.
 pub(super) fn normal<'v>(name: &HeaderName, value: &'v [u8]) -> Option<Cow<'v, [u8]>> {
     match *name == AUTHORIZATION {
         true => credentials::normal_form(value),

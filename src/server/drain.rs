@@ -61,7 +61,7 @@ impl Supervisor {
         self.process.draining.store(true, Ordering::Relaxed);
         // The configuration still changes within the delay, since the process takes all traffic.
         let is_over = self.attend_until(sleep(delay)).await?;
-        // This comes before the next await, so that it also happens where a second signal ends the delay.
+        // This comes before the next await, so that it also happens if a second signal ends the delay.
         self.sockets.remove();
         if is_over == Waited::ToTheEnd {
             self.draining.send_replace(true);

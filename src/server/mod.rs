@@ -135,7 +135,7 @@ struct Supervisor {
     export: SpanExport,
     /// When to read a file again that is wrong, and to log its errors again. `None` if the file is valid.
     rejected: Option<LogInterval>,
-    /// When to say again that every limit is in shadow. `None` where the command line does not say so.
+    /// When to say again that every limit is in shadow. `None` if the command line does not say so.
     shadow: Option<LogInterval>,
     admin: Option<Arc<Admin>>,
 }

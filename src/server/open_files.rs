@@ -6,7 +6,7 @@ use crate::plan::Plan;
 /// Descriptors for other purposes than client connections and upstream connections.
 const OTHER_FILES: u64 = 256;
 
-/// How many descriptors the process may have. `None` where the number is enough, or unknown.
+/// How many descriptors the process may have. `None` if the number is enough, or unknown.
 pub(super) struct OpenFiles(Option<u64>);
 
 impl OpenFiles {
@@ -28,7 +28,7 @@ impl OpenFiles {
         }
     }
 
-    /// How many connections to accept at once. This is less than `max_connections` where there are too few
+    /// How many connections to accept at once. This is less than `max_connections` if there are too few
     /// descriptors: each client connection needs another descriptor, for the upstream.
     pub(super) fn connections(&self, plan: &Plan) -> usize {
         let most = plan.server.max_connections;

@@ -1,4 +1,4 @@
-//! Tells a service manager what the process does (`sd_notify(3)`), where `NOTIFY_SOCKET` names one.
+//! Tells a service manager what the process does (`sd_notify(3)`), if `NOTIFY_SOCKET` names one.
 
 use sd_notify::{NotifyState, notify};
 

@@ -35,7 +35,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Creates a store. Where buckets live in Redis, the store begins to connect.
+    /// Creates a store. If buckets live in Redis, the store begins to connect.
     ///
     /// Must be called within the worker's runtime, because the connection lives there. The connection ends
     /// when the store is dropped. A server that is away is no error: the store connects once it is back.
@@ -57,7 +57,7 @@ impl Store {
         self.redis.is_none()
     }
 
-    /// Where the key of this question is in Redis. `None` where its bucket is in this process.
+    /// Where the key of this question is in Redis. `None` if its bucket is in this process.
     pub(super) fn locate(&self, ask: &BucketAsk<'_>) -> Option<KeyLocation> {
         self.redis_of(ask).map(|redis| redis.locate(ask))
     }
@@ -66,7 +66,7 @@ impl Store {
     /// tokens that the request would take.
     ///
     /// # Errors
-    /// Where Redis does not decide.
+    /// If Redis does not decide.
     pub async fn peek(&self, ask: &BucketAsk<'_>, now: Timestamp) -> Result<Decision, CallError> {
         match self.redis_of(ask) {
             None => Ok(self.shared.memory.look(ask, self.shared.wall.both(now))),
@@ -154,11 +154,11 @@ impl Store {
         self.shared.running.count_rejection(spec, key, now, !self.is_local());
     }
 
-    /// Sets an override: in Redis, where buckets live in Redis, and in this process alone otherwise. `wall`
+    /// Sets an override: in Redis, if buckets live in Redis, and in this process alone otherwise. `wall`
     /// is the time of day. Returns whether there was room for it.
     ///
     /// # Errors
-    /// Where Redis does not answer.
+    /// If Redis does not answer.
     pub(crate) async fn set_override(
         &self,
         entry: RunningOverride,
@@ -177,7 +177,7 @@ impl Store {
     /// Ends the override of the key with this text. Returns whether there was one.
     ///
     /// # Errors
-    /// Where Redis does not answer.
+    /// If Redis does not answer.
     pub(crate) async fn end_override(&self, limit: &str, key: &str) -> Result<bool, CallError> {
         let was_here = self.shared.running.end_here(limit, key);
         let Some(redis) = &self.redis else { return Ok(was_here) };
@@ -188,7 +188,7 @@ impl Store {
         }
     }
 
-    /// Waits until there is a connection, where buckets live in Redis. Waits no longer than `max_wait`, and not for
+    /// Waits until there is a connection, if buckets live in Redis. Waits no longer than `max_wait`, and not for
     /// a Redis that is known to be away.
     pub(crate) async fn connected(&self, max_wait: Duration) {
         if let Some(redis) = &self.redis {
@@ -198,7 +198,7 @@ impl Store {
     }
 
     /// Waits until Redis has answered all settlements and returns of this worker, or they have failed. This takes at
-    /// most `store.timeout`, or twice as long where Redis must first say what was taken.
+    /// most `store.timeout`, or twice as long if Redis must first say what was taken.
     pub async fn settled(&self) {
         if let Some(redis) = &self.redis {
             redis.queue.answered().await;
@@ -219,7 +219,7 @@ impl Store {
     /// away, the known refusals end by themselves within about two seconds.
     ///
     /// # Errors
-    /// Where Redis does not answer in time. The bucket may be reset nevertheless.
+    /// If Redis does not answer in time. The bucket may be reset nevertheless.
     pub async fn forget(&self, ask: &BucketAsk<'_>) -> Result<(), CallError> {
         let redis = self.redis_of(ask);
         if let Some(redis) = redis {
@@ -237,7 +237,7 @@ impl Store {
         Ok(())
     }
 
-    /// Redis, where it holds the ask's bucket.
+    /// Redis, if it holds the ask's bucket.
     fn redis_of(&self, ask: &BucketAsk<'_>) -> Option<&Redis> {
         self.redis.as_ref().filter(|_| ask.spec.scope == Scope::Cluster)
     }

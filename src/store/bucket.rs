@@ -24,7 +24,7 @@ pub struct BucketAsk<'r> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct KeyLocation {
     pub(super) hash_slot: HashSlot,
-    /// The number of this worker's connection to the server. `None` where the server is away.
+    /// The number of this worker's connection to the server. `None` if the server is away.
     pub(super) connection: Option<u64>,
     /// Grows when a known refusal may be wrong: after a reload, a reset of a bucket, or a change of an override.
     pub(super) generation: u64,

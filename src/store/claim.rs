@@ -110,7 +110,7 @@ impl<'p> Claim<'p> {
         BucketAsk { spec: self.spec, key: &self.key, ask: self.ask }
     }
 
-    /// The limit's decision. `None` before there is one. It stays `None` where Redis does not decide and the limit
+    /// The limit's decision. `None` before there is one. It stays `None` if Redis does not decide and the limit
     /// then lets every request pass.
     pub fn decision(&self) -> Option<Decision> {
         self.decided().map(|(decision, _)| decision)
@@ -178,7 +178,7 @@ impl<'p> Claim<'p> {
         None
     }
 
-    /// The bucket's receipt. `None` where the tokens cannot go back any more.
+    /// The bucket's receipt. `None` if the tokens cannot go back any more.
     pub fn receipt(&self) -> Option<Receipt> {
         let ClaimState::Held { grant, .. } = &self.state else { return None };
         grant.receipt()
@@ -246,7 +246,7 @@ impl<'p> Claim<'p> {
         Box::new(Grant { store, spec, key: self.key.clone(), ask, moment, source, waiting })
     }
 
-    /// The moment until which the request waits. `None` where the bucket that has decided has no queue.
+    /// The moment until which the request waits. `None` if the bucket that has decided has no queue.
     fn waiting(&self, source: &Source, store: &Store) -> Option<WaitingGrant> {
         let Outcome::Delay(wait) = self.decision()?.outcome else { return None };
         let is_here = match source {
@@ -279,7 +279,7 @@ impl<'p> Claim<'p> {
         }
     }
 
-    /// The moment at which this limit lets the request go. `None` where the limit has no queue.
+    /// The moment at which this limit lets the request go. `None` if the limit has no queue.
     pub(crate) fn goes(&self) -> Option<Instant> {
         let ClaimState::Held { grant, .. } = &self.state else { return None };
         grant.goes()
@@ -324,7 +324,7 @@ impl<'p> Claim<'p> {
         true
     }
 
-    /// Hands the claim's grant to the caller. `None` where the claim holds no grant.
+    /// Hands the claim's grant to the caller. `None` if the claim holds no grant.
     fn release(&mut self) -> Option<Box<Grant>> {
         match mem::replace(&mut self.state, ClaimState::Open) {
             ClaimState::Held { decision, by, grant } => {

@@ -54,7 +54,7 @@ pub struct Grant {
     pub(super) ask: Ask,
     pub(super) moment: Moment,
     pub(super) source: Source,
-    /// `None` where the request does not wait, or the limit has no queue.
+    /// `None` if the request does not wait, or the limit has no queue.
     pub(super) waiting: Option<WaitingGrant>,
 }
 
@@ -119,7 +119,7 @@ impl Grant {
         }
     }
 
-    /// The number of the slot in Redis. `None` where the grant is no such slot.
+    /// The number of the slot in Redis. `None` if the grant is no such slot.
     pub(super) fn slot(&self) -> Option<u64> {
         match self.source {
             Source::Slot(slot) => Some(slot),
@@ -146,7 +146,7 @@ impl Grant {
         waiting.waiter = Some(Arc::clone(waiter));
     }
 
-    /// The moment at which this limit lets the request go. `None` where the limit has no queue.
+    /// The moment at which this limit lets the request go. `None` if the limit has no queue.
     pub(super) fn goes(&self) -> Option<Instant> {
         let WaitingGrant { queue, goes, waiter } = self.waiting.as_ref()?;
         let queues = &self.store.shared.queues;

@@ -15,7 +15,7 @@ const LONGEST: usize = 256;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketKey {
     plain: Key,
-    /// `Some` where the key has secret values, and `log.keys` has them hashed.
+    /// `Some` if the key has secret values, and `log.keys` has them hashed.
     hashed: Option<Box<Key>>,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct BucketName<'n> {
 }
 
 impl BucketName<'_> {
-    /// `PREFIX:{KEY}:LIMIT`, or `PREFIX:LIMIT` where the limit has no key. Then follows `:ALGORITHM`,
+    /// `PREFIX:{KEY}:LIMIT`, or `PREFIX:LIMIT` if the limit has no key. Then follows `:ALGORITHM`,
     /// except for a token bucket, and then `:candidate` for a candidate's bucket.
     pub(crate) fn text(&self, algorithm: &Algorithm) -> String {
         let mut text = Vec::new();
@@ -86,7 +86,7 @@ impl BucketName<'_> {
     }
 }
 
-/// The key that the bucket's name has: the shown key, or its hash where the shown key is long.
+/// The key that the bucket's name has: the shown key, or its hash if the shown key is long.
 pub(crate) fn kept(key: &Key) -> Cow<'_, Key> {
     match key.as_bytes().len() <= LONGEST {
         true => Cow::Borrowed(key),
@@ -102,7 +102,7 @@ pub(crate) fn stored_text(key: &Key) -> Cow<'_, str> {
     }
 }
 
-/// The key with this stored text. `None` where no key is stored so.
+/// The key with this stored text. `None` if no key is stored so.
 pub(super) fn stored_key(text: &str) -> Option<BucketKey> {
     let of_long = text.strip_prefix("%~").map(Key::of_hash);
     of_long.or_else(|| Key::parse(text)).map(BucketKey::from)

@@ -30,7 +30,7 @@ pub(super) const LEASE: Duration = Duration::from_secs(10);
 pub struct ProcessStore {
     pub(super) memory: Memory,
     pub(super) wall: Wall,
-    /// The servers that hold buckets. `None` where buckets live in the process.
+    /// The servers that hold buckets. `None` if buckets live in the process.
     pub(super) redis: Option<Arc<RedisNodes>>,
     /// The id of this process as a Redisson client. Some limiters count for each client by itself.
     pub(super) client_id: String,
@@ -71,7 +71,7 @@ pub struct Counters {
     pub decided_without: u64,
     /// Requests that were refused because a limit has `on_store_error = "reject"`.
     pub(crate) refused_without: u64,
-    /// Whether Redis answers; `None` where buckets live in the process.
+    /// Whether Redis answers; `None` if buckets live in the process.
     pub redis_up: Option<bool>,
 }
 
@@ -124,8 +124,8 @@ impl ProcessStore {
         }
     }
 
-    /// Counts the keys of each lowered limit, and those whose next request the new figures refuse. `None` where the
-    /// limit's buckets live in Redis, because each key there would have to be read, and where the limit has plans,
+    /// Counts the keys of each lowered limit, and those whose next request the new figures refuse. `None` if the
+    /// limit's buckets live in Redis, because each key there would have to be read, and if the limit has plans,
     /// because a bucket does not know the plan of the next request.
     ///
     /// Locks one part of the table at a time. A million buckets take some tens of milliseconds.
@@ -187,7 +187,7 @@ impl ProcessStore {
         }
     }
 
-    /// How long Redis has been up, or away. `None` where buckets live in the process.
+    /// How long Redis has been up, or away. `None` if buckets live in the process.
     pub(crate) fn redis_phase_age(&self) -> Option<Duration> {
         self.redis.as_ref().map(|redis| redis.phase_age())
     }

@@ -26,7 +26,7 @@ use crate::tier::{RequestTier, TierRule};
 /// The first limit with `plans` reads the plan of the request by `rule`. Without a rule the request has no plan.
 ///
 /// # Errors
-/// Where a key or a cost cannot be read from the request.
+/// If a key or a cost cannot be read from the request.
 pub(super) fn gather<'p>(
     specs: impl Iterator<Item = &'p Arc<LimitSpec>>,
     request: &View<'_>,
@@ -71,14 +71,14 @@ pub(crate) struct Applied<'f, 'p> {
     /// The limit, with the figures of the request's plan if it names this plan.
     pub(crate) spec: &'p Arc<LimitSpec>,
     pub(crate) figures: &'f Figures,
-    /// What the figures are now. `None` where they let everything pass.
+    /// What the figures are now. `None` if they let everything pass.
     pub(crate) algorithm: Option<Algorithm>,
     /// Where the figures come from: the limit, a plan or an override.
     pub(crate) of: FiguresOf<'p>,
-    /// The limit's candidate. `None` where an override or a plan has the figures: a candidate is only tried instead of
+    /// The limit's candidate. `None` if an override or a plan has the figures: a candidate is only tried instead of
     /// the limit's own figures.
     pub(crate) candidate: Option<&'p Arc<LimitSpec>>,
-    /// The name of the key's owner, where the file or a plans file has one.
+    /// The name of the key's owner, if the file or a plans file has one.
     key_name: Option<KeyName<'p>>,
     /// What the request costs. `None` if neither the limit nor its candidate counts it. Then the cost is not read.
     pub(crate) cost: Option<Cost>,
@@ -89,7 +89,7 @@ impl<'f, 'p: 'f> Applied<'f, 'p> {
     /// while the process runs.
     ///
     /// # Errors
-    /// Where the cost cannot be read from the request.
+    /// If the cost cannot be read from the request.
     fn of(
         limit: &'p Arc<LimitSpec>,
         key: &Key,
@@ -122,7 +122,7 @@ impl<'f, 'p: 'f> Applied<'f, 'p> {
 /// `tidegate explain` calls this.
 ///
 /// # Errors
-/// Where the limit does not count the request.
+/// If the limit does not count the request.
 pub(crate) fn applied<'p>(
     spec: &'p Arc<LimitSpec>,
     rule: Option<&'p TierRule>,
@@ -161,7 +161,7 @@ fn read_tier<'t, 'p>(
     Ok(read.as_ref())
 }
 
-/// Adds a limit and, right after it, its candidate, where they apply.
+/// Adds a limit and, right after it, its candidate, if they apply.
 fn apply<'p>(
     spec: &'p Arc<LimitSpec>,
     request: &View<'_>,
@@ -221,7 +221,7 @@ fn wait(spec: &LimitSpec, request: &View<'_>) -> MaxWait {
     if request.may_wait { spec.wait } else { MaxWait::NONE }
 }
 
-/// The ask of a limit's candidate for the same request. `None` where the candidate lets everything pass.
+/// The ask of a limit's candidate for the same request. `None` if the candidate lets everything pass.
 fn candidate_ask(
     candidate: &LimitSpec,
     mode: Mode,
@@ -239,12 +239,12 @@ fn candidate_ask(
     Some(Ask { algorithm, cost, max_wait: candidate.wait, mode, takes: true })
 }
 
-/// The number of tokens that a request takes, from its headers or by the limit. Where the limit has no `max`,
+/// The number of tokens that a request takes, from its headers or by the limit. If the limit has no `max`,
 /// `most` bounds what a header says: see [`largest_cost`]. An estimate may still be more than the bucket can hold: see
 /// [`CostSpec::within`].
 ///
 /// # Errors
-/// Where the cost's header is not one whole number from 1 to the bound, or has an ambiguous alias.
+/// If the cost's header is not one whole number from 1 to the bound, or has an ambiguous alias.
 pub fn cost<'p>(
     spec: &CostSpec,
     most: impl FnOnce() -> Cost,
@@ -275,7 +275,7 @@ pub fn cost<'p>(
     }
 }
 
-/// The largest cost that these figures can ever let pass. It is not bounded where they let everything or nothing
+/// The largest cost that these figures can ever let pass. It is not bounded if they let everything or nothing
 /// pass. Without a `max`, a header may name what the limit's figures or those of the request's key let pass.
 pub fn largest_cost(algorithm: Option<Algorithm>) -> Cost {
     let most = match algorithm {

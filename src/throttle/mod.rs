@@ -63,14 +63,14 @@ pub(crate) struct Throttle {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Quota<'p> {
     pub(crate) limit: &'p Arc<LimitSpec>,
-    /// The bucket's size. 0 where nothing passes.
+    /// The bucket's size. 0 if nothing passes.
     pub(crate) burst: u64,
-    /// The whole seconds in which the bucket refills, rounded up. `None` where time does not refill it.
+    /// The whole seconds in which the bucket refills, rounded up. `None` if time does not refill it.
     pub(crate) window: Option<u64>,
     /// The whole seconds, rounded up, after which the bucket is full again if no other request comes. It is less than
-    /// `window` only for windows on the clock. `None` where time does not refill the bucket.
+    /// `window` only for windows on the clock. `None` if time does not refill the bucket.
     pub(crate) reset: Option<u64>,
-    /// The unit that is counted, where it is not requests.
+    /// The unit that is counted, if it is not requests.
     pub(crate) unit: Option<&'static str>,
     /// Whole tokens left after this request.
     pub(crate) remaining: u64,
@@ -79,7 +79,7 @@ pub(crate) struct Quota<'p> {
 }
 
 impl Quota<'_> {
-    /// The time after which the bucket is full again at the latest, if no other request comes. `None` where time does
+    /// The time after which the bucket is full again at the latest, if no other request comes. `None` if time does
     /// not refill the bucket.
     pub(crate) fn full_after(&self) -> Option<Duration> {
         let window = Duration::from_secs(self.reset?);
@@ -104,7 +104,7 @@ pub(crate) type Quotas<'p> = PerAsk<Quota<'p>>;
 pub(crate) struct LimitQuestion<'t, 'p> {
     /// The quotas for the answer to the client.
     pub(crate) quotas: Quotas<'p>,
-    /// `Some` where the request is decided together with others.
+    /// `Some` if the request is decided together with others.
     pub(crate) seat: Option<Seat<'t, 'p>>,
 }
 
@@ -115,7 +115,7 @@ pub(crate) struct Admission {
     pub(crate) permit: Permit,
     /// The common decision of all limits about the request.
     pub(crate) decision: DecisionKind,
-    /// The names of the limits with `mode = "mark"` that would refuse the request, for the API. `None` where there are
+    /// The names of the limits with `mode = "mark"` that would refuse the request, for the API. `None` if there are
     /// none.
     pub(crate) over: Option<HeaderValue>,
 }
@@ -151,7 +151,7 @@ pub enum Refused<'p> {
 }
 
 impl Refused<'_> {
-    /// The status of the answer. A rejection has this one where the file names no other.
+    /// The status of the answer. A rejection has this one if the file names no other.
     pub(crate) fn status(&self) -> u16 {
         match self {
             Self::Key(KeyError::Token(_)) => 401,
@@ -173,7 +173,7 @@ impl Throttle {
     /// ended.
     ///
     /// # Errors
-    /// Where the request may not pass.
+    /// If the request may not pass.
     pub(crate) async fn admit<'p>(
         &self,
         plan: &'p Plan,
@@ -395,7 +395,7 @@ fn trace(limits: &[RequestLimit<'_>], took: Option<Duration>, traced: Option<&mu
 }
 
 /// What an enforcing limit says to the client. `goes` is the time of day at which the request goes or is refused.
-/// `None` for other limits, and where the limit did not decide.
+/// `None` for other limits, and if the limit did not decide.
 fn quota<'p>(limit: &RequestLimit<'p>, goes: Timestamp) -> Option<Quota<'p>> {
     let Claim { spec, ask: Ask { algorithm, cost, mode, .. }, .. } = &limit.claim;
     let decision = limit.claim.decision().filter(|_| *mode == Mode::Enforce);
@@ -421,7 +421,7 @@ fn burst(claim: &Claim<'_>) -> u64 {
     claim.figures().map_or_else(|| claim.ask.algorithm.capacity(), |figures| figures.capacity)
 }
 
-/// The quota unit of draft-ietf-httpapi-ratelimit-headers, where it is not the default.
+/// The quota unit of draft-ietf-httpapi-ratelimit-headers, if it is not the default.
 fn unit(algorithm: &Algorithm) -> Option<&'static str> {
     matches!(algorithm, Algorithm::Concurrency(_)).then_some("concurrent-requests")
 }

@@ -34,7 +34,7 @@ impl<'p> Open<'p> {
     /// without a permit it must not get a place in a bucket's queue. `rule` says how the plan of the request is found.
     ///
     /// # Errors
-    /// Where a key or a cost cannot be read from the request.
+    /// If a key or a cost cannot be read from the request.
     pub(super) fn begin(
         &mut self,
         specs: impl Iterator<Item = &'p Arc<LimitSpec>>,
@@ -99,7 +99,7 @@ pub(super) fn leave_closed(requests: &mut [Open<'_>], store: &Store, now: Now) {
     }
 }
 
-/// Takes a permit to wait for this limit, where the limit may hold requests. Without a permit the request may not
+/// Takes a permit to wait for this limit, if the limit may hold requests. Without a permit the request may not
 /// wait. A limit in shadow holds no request, and needs no permit.
 fn take_permit(limit: &mut RequestLimit<'_>, waiting: &Waiting, client: IpAddr) {
     let spec = limit.claim.spec;

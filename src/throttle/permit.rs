@@ -14,7 +14,7 @@ use crate::plan::CostSpec;
 use crate::plan::response::{UnknownUse, UsedSource};
 use crate::store::Grant;
 
-/// The most bursts that one response can take where its limit sets no maximum.
+/// The most bursts that one response can take if its limit sets no maximum.
 const MOST_BURSTS: u64 = 100;
 
 /// What a request holds until its response ends. For most requests this is empty. When it is dropped at the
@@ -84,7 +84,7 @@ impl Permit {
     }
 
     /// Notes the end of a request that another proxy has forwarded: the status of its response, and the tokens that the
-    /// response used, where they are known.
+    /// response used, if they are known.
     pub(crate) fn ended(&mut self, status: Option<StatusCode>, used: Option<u64>) {
         for held in &mut self.0 {
             let spec = held.grant.as_ref().map(|grant| &grant.spec().cost);
@@ -104,7 +104,7 @@ impl Permit {
         self.0.iter().filter_map(lease).min()
     }
 
-    /// Notes a whole answer at once: its status, and the bytes of its body where they are known.
+    /// Notes a whole answer at once: its status, and the bytes of its body if they are known.
     pub(super) fn answered_with(&mut self, status: Option<StatusCode>, bytes: Option<u64>) {
         for held in &mut self.0 {
             held.status = status;
@@ -167,7 +167,7 @@ impl HeldGrant {
         self.grant.as_ref().is_some_and(|grant| grant.is_slot())
     }
 
-    /// How much more or less the request used than the limit gave. `None` where both are equal.
+    /// How much more or less the request used than the limit gave. `None` if both are equal.
     fn difference(&self, grant: &Grant) -> Option<Difference> {
         let (spec, taken) = (grant.spec(), grant.ask().cost.get());
         // Without an answer there is no status. Then the request counts.
@@ -207,7 +207,7 @@ fn most(grant: &Grant) -> u64 {
     }
 }
 
-/// The most tokens that one response can take from a bucket with these figures, where its limit sets no
+/// The most tokens that one response can take from a bucket with these figures, if its limit sets no
 /// maximum.
 pub(crate) fn most_of(algorithm: &Algorithm) -> u64 {
     algorithm.capacity().saturating_mul(MOST_BURSTS)

@@ -40,9 +40,9 @@ pub(crate) struct Rehearsal {
 pub(crate) enum RehearsedAnswer {
     /// An answer of the API, or of the file.
     Given {
-        /// The status. `None` where nobody knows it: then every limit counts the request.
+        /// The status. `None` if nobody knows it: then every limit counts the request.
         status: Option<StatusCode>,
-        /// The bytes of the body. `None` where nobody knows them: then the limit's estimate counts.
+        /// The bytes of the body. `None` if nobody knows them: then the limit's estimate counts.
         bytes: Option<u64>,
         /// The time from the moment when the request passes to the end of the answer.
         lasts: Duration,
@@ -92,7 +92,7 @@ impl Rehearsal {
     /// last call. `rule` says how the request's plan is found. A request that passes gets the answer `answer`.
     ///
     /// # Errors
-    /// Where a key or a cost cannot be read from the request.
+    /// If a key or a cost cannot be read from the request.
     pub(crate) fn decide<'p>(
         &mut self,
         specs: impl Iterator<Item = &'p Arc<LimitSpec>>,
@@ -169,7 +169,7 @@ impl<'p> RehearsedRequest<'p> {
     }
 
     /// The limit that decides: it refuses the request for the longest time, or holds it for the longest time. `None`
-    /// where the request passes at once.
+    /// if the request passes at once.
     pub(crate) fn decisive(&self) -> Option<&'p Arc<LimitSpec>> {
         let index = match self.verdict {
             Verdict::Refuse { by, .. } => by,

@@ -17,7 +17,7 @@ pub(super) struct RequestLimit<'p> {
     pub(super) claim: Claim<'p>,
     /// The request's permit to wait for this limit.
     pub(super) waiting: Option<WaitingPermit>,
-    /// The name of the key's owner. `None` where there is none.
+    /// The name of the key's owner. `None` if there is none.
     pub(super) key_name: Option<KeyName<'p>>,
     /// Where the figures come from: the limit, a plan or an override.
     pub(super) of: FiguresOf<'p>,
@@ -65,7 +65,7 @@ impl<'p> RequestLimit<'p> {
         KeyLabel { text: self.claim.key.shown().as_bytes(), name: self.name() }
     }
 
-    /// The name of the key's owner. `None` where there is none.
+    /// The name of the key's owner. `None` if there is none.
     pub(super) fn name(&self) -> Option<&str> {
         self.key_name.as_ref()?.text()
     }
@@ -95,7 +95,7 @@ impl<'p> RequestLimit<'p> {
         self.claim.decision().is_some()
     }
 
-    /// The moment at which this limit lets the request go. The request waits since `begin`. `None` where the limit lets
+    /// The moment at which this limit lets the request go. The request waits since `begin`. `None` if the limit lets
     /// it go at once.
     pub(super) fn goes(&self, begin: Instant) -> Option<Instant> {
         match self.claim.decision()?.outcome {

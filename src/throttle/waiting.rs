@@ -62,7 +62,7 @@ impl Waiting {
     }
 
     /// A permit to wait for this limit, which has `most` permits. `client` is the client's address or network. `None`
-    /// where all permits are taken, or where this client has half of them.
+    /// if all permits are taken, or if this client has half of them.
     pub(super) fn permit(
         &self,
         limit: &Name,

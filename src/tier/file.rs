@@ -32,7 +32,7 @@ impl TierFile {
     /// Reads the file. `by` is the part of a request that says who asks.
     ///
     /// # Errors
-    /// Where the file cannot be read, or a line is wrong.
+    /// If the file cannot be read, or a line is wrong.
     pub(crate) fn open(
         path: PathBuf,
         by: &KeySpec,
@@ -71,12 +71,12 @@ impl TierFile {
         plans.map(sentence).take(MOST_UNNAMED).collect()
     }
 
-    /// Looks whether the file has changed. `None` where it has not. New content comes into force when two looks in a
+    /// Looks whether the file has changed. `None` if it has not. New content comes into force when two looks in a
     /// row have read the same content: a file that is still being written is not used. To be called about once a
     /// second. Blocks while the file is read, which takes about half a second for a million lines.
     ///
     /// # Errors
-    /// Where the new content cannot be used. The table from before stays in force. Each new content is an error once.
+    /// If the new content cannot be used. The table from before stays in force. Each new content is an error once.
     pub(crate) fn look(&self) -> Option<Result<Arc<TierTable>, TierFileError>> {
         if !self.watch.lock().look() {
             return None;

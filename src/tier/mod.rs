@@ -1,6 +1,6 @@
 //! Plans: what a customer has bought. A limit may have other figures for each plan.
 //!
-//! The code says tier where an operator says plan, because a [`Plan`](crate::plan::Plan) is the whole configuration.
+//! The code says tier if an operator says plan, because a [`Plan`](crate::plan::Plan) is the whole configuration.
 //! `table` has the lines of `plans.file`, and `file` reads the file again when it changes.
 
 mod file;
@@ -32,7 +32,7 @@ pub(crate) struct TierRule {
 pub(crate) struct RequestTier<'r> {
     /// The part of the request that names the plan.
     pub(crate) by: &'r KeySpec,
-    /// Its name. `None` where each limit counts the request by its own figures.
+    /// Its name. `None` if each limit counts the request by its own figures.
     pub(crate) name: Option<&'r Name>,
     /// Whether the plan is `plans.default`.
     pub(crate) is_default: bool,
@@ -44,13 +44,13 @@ impl TierRule {
     /// The plan of a request.
     ///
     /// # Errors
-    /// Where the part that names the plan comes twice or can be read in two ways.
+    /// If the part that names the plan comes twice or can be read in two ways.
     pub(crate) fn tier(&self, request: &View<'_>) -> Result<RequestTier<'_>, KeyError> {
         let key = self.by.key(request)?;
         Ok(self.of_key(key.as_ref()))
     }
 
-    /// The plan of a request whose part is this key. `None` where it lacks the part.
+    /// The plan of a request whose part is this key. `None` if it lacks the part.
     pub(crate) fn of_key(&self, key: Option<&Key>) -> RequestTier<'_> {
         let (mut line, mut value) = (None, None);
         match &self.file {

@@ -22,7 +22,7 @@ pub struct ClientTlsSpec {
 }
 
 impl ClientTlsSpec {
-    /// The name that the certificate of the server at `host` must have. `None` where no certificate can be
+    /// The name that the certificate of the server at `host` must have. `None` if no certificate can be
     /// for `host`.
     pub(crate) fn name_of(&self, host: &str) -> Option<ServerName<'static>> {
         self.server_name.clone().or_else(|| ServerName::try_from(host.to_owned()).ok())

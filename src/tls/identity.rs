@@ -52,7 +52,7 @@ impl TlsIdentity {
         Err(TlsError::of(&files.key, fault, advice))
     }
 
-    /// When the certificate expires. `None` where the date cannot be read.
+    /// When the certificate expires. `None` if the date cannot be read.
     pub(super) fn end(&self) -> Option<DateTime> {
         let certificate = Certificate::from_der(self.chain.first()?).ok()?;
         Some(certificate.tbs_certificate.validity.not_after.to_date_time())

@@ -8,7 +8,7 @@ use x509_cert::der::asn1::AnyRef;
 use x509_cert::name::Name;
 
 /// The subject of a certificate as text (RFC 4514): `CN=alice,O=Example`, the most specific part first.
-/// `None` where the certificate has no subject: newer certificates may have only alternative names.
+/// `None` if the certificate has no subject: newer certificates may have only alternative names.
 ///
 /// To be called for the first certificate of a client's chain, after the handshake has verified the chain.
 /// Before, the subject may be forged.
@@ -17,7 +17,7 @@ pub fn subject(certificate: &CertificateDer<'_>) -> Option<String> {
     let name = AnyRef::new(Tag::Sequence, certificate.subject()).ok()?;
     let name: Name = name.decode_as().ok()?;
     let mut text = String::new();
-    // `to_string` would panic where a part cannot be written.
+    // `to_string` would panic if a part cannot be written.
     write!(text, "{name}").ok()?;
     (!text.is_empty()).then_some(text)
 }

@@ -229,7 +229,7 @@ pub(super) async fn in_time<C>(
     }
 }
 
-/// What this machine lacks, and what to do. `None` where the error has another cause.
+/// What this machine lacks, and what to do. `None` if the error has another cause.
 pub(super) fn lack(error: &io::Error) -> Option<&'static str> {
     Some(match Errno::from_io_error(error)? {
         Errno::ADDRNOTAVAIL => {

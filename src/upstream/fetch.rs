@@ -41,7 +41,7 @@ pub(crate) enum FetchError {
 /// Fetches a JWKS on a new connection.
 ///
 /// # Errors
-/// Where the server does not answer in time with 200 and a document that is not too large and has keys.
+/// If the server does not answer in time with 200 and a document that is not too large and has keys.
 pub(crate) async fn fetch_keys(url: &JwksUrl) -> Result<KeySet, FetchError> {
     let server = || url.server.url.clone();
     let failed =

@@ -2,7 +2,7 @@
 //!
 //! [`Upstream::send`] (`send`) waits for a permit (`queue`), picks a server (`balance`) of those that are not set
 //! aside (`health`), takes a pooled connection (`pool`) or opens one (`open`, `connect`), sends the request, and waits
-//! for the response's head (`connection`, `deadline`). A request is tried again only where a second try is safe
+//! for the response's head (`connection`, `deadline`). A request is tried again only if a second try is safe
 //! (`retry`). `body` limits and times the request's body, and `progress` notes how far it has come.
 
 pub(crate) mod balance;
@@ -70,7 +70,7 @@ pub(crate) struct Sending {
     pub(crate) client: ClientId,
     /// The route's own time-out for the response's head, if there is one.
     pub(crate) response_timeout: Option<Duration>,
-    /// From the request's `hash_key`, where the upstream has one.
+    /// From the request's `hash_key`, if the upstream has one.
     pub(crate) affinity: Option<Affinity>,
     /// What the request needs of its connection.
     pub(crate) wanted: Purpose,
@@ -134,10 +134,10 @@ impl Upstream {
         }
     }
 
-    /// Waits for a permit for one of `max_requests` requests. Returns `None` where the upstream has no `max_requests`.
+    /// Waits for a permit for one of `max_requests` requests. Returns `None` if the upstream has no `max_requests`.
     ///
     /// # Errors
-    /// Where no permit was free in time.
+    /// If no permit was free in time.
     pub(crate) async fn enter(&self) -> Result<Option<RequestPermit>, UpstreamError> {
         let Some(most) = self.spec.max_requests else { return Ok(None) };
         let entering = self.state.queue.enter(most, self.spec.queue_timeout);

@@ -53,7 +53,7 @@ impl Upstream {
         trial
     }
 
-    /// Opens a connection to a server. Where requests share connections, another request may have opened a
+    /// Opens a connection to a server. If requests share connections, another request may have opened a
     /// connection meanwhile. Then that connection is taken instead. A connection that is not `for_all` is new, and is
     /// not shared.
     async fn open(

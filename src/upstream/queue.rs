@@ -11,7 +11,7 @@ use tokio::time::timeout;
 /// The most requests that wait for one upstream. Each holds a client's connection.
 const MOST_WAITING: usize = 1_000;
 
-/// The requests of an upstream in flight and those that wait, of all workers. Used only where the upstream
+/// The requests of an upstream in flight and those that wait, of all workers. Used only if the upstream
 /// has `max_requests`.
 #[derive(Debug, Default)]
 pub(super) struct RequestQueue {

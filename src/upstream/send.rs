@@ -1,4 +1,4 @@
-//! Sends a request, to a second server where the first one fails.
+//! Sends a request, to a second server if the first one fails.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ impl Upstream {
     /// HTTP/1.1, and this is no retry.
     ///
     /// # Errors
-    /// Where no server answered in time with a valid HTTP head, or the request was sent to no server.
+    /// If no server answered in time with a valid HTTP head, or the request was sent to no server.
     // This is no `async fn`: the future would hold its arguments twice, and a request is large. For the same reason it
     // is not cut into several futures.
     pub(crate) fn send(

@@ -40,7 +40,7 @@ pub(super) struct Server {
 pub(super) struct InFlight {
     pub(super) server: Rc<Server>,
     pub(super) exchange: ExchangeBegin,
-    /// Where the upstream has `max_requests`.
+    /// If the upstream has `max_requests`.
     permit: Option<RequestPermit>,
 }
 

@@ -126,7 +126,7 @@ impl ServerStream {
         self
     }
 
-    /// Whether a read may return something. False only where nothing has come to the socket.
+    /// Whether a read may return something. False only if nothing has come to the socket.
     fn may_read(&self) -> bool {
         let look = || Ok(());
         match &self.transport {

@@ -96,7 +96,7 @@ impl Admin {
     }
 
     /// The figures that are in force for a key now, and the plan that has them. A request of this key may have another
-    /// plan, where the plan is not read from the key.
+    /// plan, if the plan is not read from the key.
     fn figures(&self, plan: &Plan, spec: &LimitSpec, key: &AskedKey) -> (Figures, Option<Name>) {
         let running = self.listed(spec.name.as_str(), &key.text);
         let running = running.filter(|running| running.is_in_force);
@@ -161,7 +161,7 @@ fn ask<'r>(spec: &'r LimitSpec, key: &'r BucketKey, algorithm: Algorithm) -> Buc
     BucketAsk { spec, key, ask: Ask::for_one(algorithm) }
 }
 
-/// The milliseconds for which a request with this decision is held. `None` where it is rejected.
+/// The milliseconds for which a request with this decision is held. `None` if it is rejected.
 fn held_for(decision: Decision) -> Option<u64> {
     match decision.outcome {
         Outcome::Allow => Some(0),

@@ -12,11 +12,11 @@ use crate::store::stored_text;
 /// A key of a limit.
 #[derive(Clone, Debug)]
 pub(super) struct AskedKey {
-    /// The key with plain values. `None` where the path has hashes of them.
+    /// The key with plain values. `None` if the path has hashes of them.
     pub(super) plain: Option<Key>,
-    /// The key by which the stores know the bucket: hashed where `log.keys` says so.
+    /// The key by which the stores know the bucket: hashed if `log.keys` says so.
     pub(super) shown: Key,
-    /// The text of `shown`, or a hash of this text where it is long. An override is stored under it.
+    /// The text of `shown`, or a hash of this text if it is long. An override is stored under it.
     pub(super) text: String,
 }
 
@@ -88,7 +88,7 @@ impl AskedKey {
     }
 }
 
-/// Refuses an absent part where the limit counts no request without it. Nothing would match the key.
+/// Refuses an absent part if the limit counts no request without it. Nothing would match the key.
 fn check_absent(source: &KeySource, missing: Missing) -> Result<(), ApiProblem> {
     let done = match missing {
         Missing::Shared => return Ok(()),

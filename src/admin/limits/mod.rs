@@ -160,7 +160,7 @@ impl Admin {
     }
 }
 
-/// The rate of each plan that a limit names, or the slots. Null where it names none.
+/// The rate of each plan that a limit names, or the slots. Null if it names none.
 pub(super) fn plans(spec: &LimitSpec) -> Value {
     if spec.tiers.is_empty() {
         return Value::Null;

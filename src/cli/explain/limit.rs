@@ -148,7 +148,7 @@ pub(super) fn describe_plan(
     );
 }
 
-/// Says what is different where another proxy asks about the request: it may not learn how the request ends.
+/// Says what is different if another proxy asks about the request: it may not learn how the request ends.
 pub(super) fn describe_calls<'p>(
     limits: impl Iterator<Item = &'p Arc<LimitSpec>>,
     has_no_route: bool,

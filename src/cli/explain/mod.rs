@@ -117,7 +117,7 @@ fn headers(given: &[String], uri: &Uri) -> Result<HeaderMap, Failure> {
 /// Reads the request as the proxy does, and describes what it means.
 ///
 /// # Errors
-/// Where the request is refused before its limits are asked.
+/// If the request is refused before its limits are asked.
 fn describe(
     plan: &Plan,
     request: &ExplainedRequest,

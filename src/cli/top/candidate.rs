@@ -6,7 +6,7 @@ use crate::cli::admin::time;
 use crate::replay::report::{counted, number, percent, share};
 
 /// The `candidate` of a limit in `/api/status`, in words. What matters most comes first. `None`
-/// where the limit has no candidate.
+/// if the limit has no candidate.
 pub(super) fn sentence(candidate: &Value) -> Option<String> {
     let figures = candidate["figures"].as_str()?;
     let since = time(&candidate["since_ms"]);

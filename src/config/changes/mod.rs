@@ -242,9 +242,9 @@ impl Changes {
 /// The field of a limit whose entries are compared one by one.
 const OVERRIDES: &str = "overrides";
 
-/// What happens to the buckets of a limit. `None` where they all stay.
+/// What happens to the buckets of a limit. `None` if they all stay.
 fn buckets(old: &LimitSpec, new: &LimitSpec, is_redis: bool) -> Option<&'static str> {
-    // Where nothing is counted, there are no buckets.
+    // If nothing is counted, there are no buckets.
     let [was, is] = [old, new].map(|it| it.figures.at(Timestamp::MIN).map(|it| it.name()));
     let has_other = was.is_some() && is.is_some() && (was, &old.limiter) != (is, &new.limiter);
     let counts_ip = || new.key.sources.iter().any(|it| it.alternatives().contains(&KeySource::Ip));
@@ -285,7 +285,7 @@ fn override_key(sources: &[KeySource], values: &[Tree]) -> String {
     format!("[{}]", values.join(", "))
 }
 
-/// The old value and the new one. `None` where they are too long, or where a message must not show the difference.
+/// The old value and the new one. `None` if they are too long, or if a message must not show the difference.
 fn shown(old: &Tree, new: &Tree) -> Option<String> {
     let [old, new] = [old.text(), new.text()];
     (old != new && may_show(&old) && may_show(&new)).then(|| format!("{old} -> {new}"))

@@ -5,7 +5,7 @@ use crate::limit::key::MOST_ALTERNATIVES;
 use crate::request::key::KeySource;
 
 impl Whole<'_> {
-    /// Reports claims in keys where the file has no `[jwt.NAME]`, keys with too many alternatives for the tables, and
+    /// Reports claims in keys if the file has no `[jwt.NAME]`, keys with too many alternatives for the tables, and
     /// tables whose claims no key has.
     pub(super) fn claims(&self) {
         let mut is_read = false;

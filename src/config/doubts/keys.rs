@@ -42,12 +42,12 @@ impl Whole<'_> {
         }
     }
 
-    /// Limits by address where all clients may have the load balancer's address, and limits by certificate
-    /// where clients are not asked for one.
+    /// Limits by address if all clients may have the load balancer's address, and limits by certificate
+    /// if clients are not asked for one.
     pub(super) fn sources_without_values(&self) {
         let networks: Option<BTreeSet<_>> =
             self.listened().map(|address| private_network(address.ip())).collect();
-        // `None` where an address is not in a private network.
+        // `None` if an address is not in a private network.
         let networks = networks.filter(|networks| !networks.is_empty());
         let hidden = networks.filter(|_| self.server.trust.networks.is_empty());
         let tls = self.server.tls.as_ref();

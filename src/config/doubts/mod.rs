@@ -30,7 +30,7 @@ pub(super) struct Whole<'w> {
     pub(super) upstreams: &'w [Named<UpstreamSpec>],
     pub(super) limits: &'w [Named<LimitDraft>],
     pub(super) jwt: &'w [Named<JwtSpec>],
-    /// `[plans]`, where the file has it.
+    /// `[plans]`, if the file has it.
     pub(super) plans: Option<&'w PlansDraft>,
     /// The limits of `[server]`, which every request meets.
     pub(super) everywhere: &'w [(usize, Span)],
@@ -69,14 +69,14 @@ impl Whole<'_> {
             self.hidden_alternatives();
             self.forged_addresses();
         }
-        // Where `wait` is wrong, the limit has a default `wait`. A wrong plan is left out.
+        // If `wait` is wrong, the limit has a default `wait`. A wrong plan is left out.
         if !self.cx.has_errors() {
             self.limits_that_hold();
             self.doubtful_plans();
         }
     }
 
-    /// The limit at this index. `None` where it is wrong.
+    /// The limit at this index. `None` if it is wrong.
     fn draft(&self, limit: usize) -> Option<&LimitDraft> {
         self.limits.get(limit)?.value.as_ref()
     }
@@ -197,7 +197,7 @@ impl Whole<'_> {
             let Some(Balance::Hash(key)) = value.as_ref().map(|spec| &spec.balance) else {
                 continue;
             };
-            // Where the action is wrong, the route may be meant for this upstream.
+            // If the action is wrong, the route may be meant for this upstream.
             let here = [Some(index), None].into_iter().filter_map(|index| paths.get(&index));
             let Some(patterns) = here.flatten().copied().collect::<Option<Vec<_>>>() else {
                 continue;

@@ -8,7 +8,7 @@ use crate::config::section::values::Names;
 use crate::request::key::KeySource;
 
 impl Whole<'_> {
-    /// Limits with `plans`, where nothing says which plan a request has.
+    /// Limits with `plans`, if nothing says which plan a request has.
     pub(super) fn plans_without_rule(&self) {
         if self.plans.is_some() {
             return;

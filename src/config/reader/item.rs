@@ -94,7 +94,7 @@ impl<'c> Item<'c> {
         self.text_as("expected a text in quotes")
     }
 
-    /// A string with its variables replaced. Where the value is not a string, the problem says `expected`.
+    /// A string with its variables replaced. If the value is not a string, the problem says `expected`.
     pub(crate) fn text_as(&self, expected: &str) -> Option<String> {
         let DeValue::String(written) = self.value else {
             self.reject(expected);
@@ -190,7 +190,7 @@ impl<'c> Item<'c> {
         parse(&text).map_err(reject).ok()
     }
 
-    /// Whether a message may show the text. It may not where the text may be a secret: the text came from
+    /// Whether a message may show the text. It may not if the text may be a secret: the text came from
     /// the environment, or [`Item::secret`] marks the value.
     pub(crate) fn is_shown(&self) -> bool {
         !self.is_secret && !self.is_foreign()
@@ -277,7 +277,7 @@ impl<'c> Item<'c> {
         Some(items.iter().map(|item| self.part(item)).collect())
     }
 
-    /// The items of a list, or the value itself where the value is not a list.
+    /// The items of a list, or the value itself if the value is not a list.
     pub(crate) fn list_or_one(&self) -> Vec<Self> {
         match self.value {
             DeValue::Array(_) => self.list().unwrap_or_default(),

@@ -49,7 +49,7 @@ fn first_part<'t, 'u>(
     (!number.is_empty()).then_some((number, unit, after))
 }
 
-/// A number with digits after a point, times `factor`. `None` where that is no whole number.
+/// A number with digits after a point, times `factor`. `None` if that is no whole number.
 fn times(number: &str, factor: u64) -> Option<u64> {
     let (whole, part) = number.split_once('.').unwrap_or((number, ""));
     let scale = 10_u64.checked_pow(u32::try_from(part.len()).ok()?)?;

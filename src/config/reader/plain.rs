@@ -10,7 +10,7 @@ use super::shape::{Kind, Zero};
 
 /// A type that reads its value by the kind of the setting.
 pub(crate) trait PlainValue: Sized + 'static {
-    /// The value of `item`. Where `item` is not of this kind, notes the problem and returns `None`.
+    /// The value of `item`. If `item` is not of this kind, notes the problem and returns `None`.
     fn read(item: &Item<'_>, kind: &Kind) -> Option<Self>;
 }
 

@@ -23,7 +23,7 @@ pub(crate) struct Problem {
     pub(crate) severity: Severity,
     /// What was found.
     title: String,
-    /// The position in the file. `None` where the problem has none.
+    /// The position in the file. `None` if the problem has none.
     span: Option<Span>,
     /// What was expected there.
     expected: String,
@@ -298,7 +298,7 @@ pub(crate) fn nearest<'n>(
     if let Some((_, name)) = nearest {
         return Some(name);
     }
-    // `warning` for `warn`, `hash` for `hashed`: accepted where a single name begins alike.
+    // `warning` for `warn`, `hash` for `hashed`: accepted if a single name begins alike.
     let mut alike = names.iter().filter(|name| {
         let name = plain(name);
         found.len().min(name.len()) >= SHORTEST_START

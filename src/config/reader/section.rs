@@ -140,8 +140,8 @@ impl<'c> Section<'c> {
         self.value(name, |item| T::read(item, &field.kind))
     }
 
-    /// Takes a field and reads its value with `read`. Where the field is missing or wrong, reads its
-    /// default. `None` where there is no default.
+    /// Takes a field and reads its value with `read`. If the field is missing or wrong, reads its
+    /// default. `None` if there is no default.
     pub(crate) fn value<T>(
         &mut self,
         name: &str,
@@ -150,8 +150,8 @@ impl<'c> Section<'c> {
         self.exact(name, &mut read).or_else(|| self.default(name, read))
     }
 
-    /// Takes a field and reads its value with `read`. Where the field is missing, reads its default. `None`
-    /// where the field is wrong, or there is no default.
+    /// Takes a field and reads its value with `read`. If the field is missing, reads its default. `None`
+    /// if the field is wrong, or there is no default.
     pub(crate) fn exact<T>(
         &mut self,
         name: &str,
@@ -173,7 +173,7 @@ impl<'c> Section<'c> {
         read(&item)
     }
 
-    /// Takes a field and returns the items of its list. Empty where the field is missing.
+    /// Takes a field and returns the items of its list. Empty if the field is missing.
     pub(crate) fn list(&mut self, name: &str) -> Vec<Item<'c>> {
         self.take(name).and_then(|item| item.list()).unwrap_or_default()
     }

@@ -13,18 +13,18 @@ use super::item::Item;
 use super::section::Section;
 use super::shape::{Fallback, Field, Kind, Mask};
 
-/// The settings of a table. The table becomes an `S` in the plan, such as a `ServerSpec`. `S` is `()` where the
+/// The settings of a table. The table becomes an `S` in the plan, such as a `ServerSpec`. `S` is `()` if the
 /// section's code reads all of them.
 pub(crate) type Settings<S> = &'static [Setting<S>];
 
 /// A setting of a table. The table becomes an `S` in the plan.
 pub(crate) struct Setting<S> {
     field: Field,
-    /// `None` where the section's code reads the setting.
+    /// `None` if the section's code reads the setting.
     read: Option<Read<S>>,
 }
 
-/// Reads a value of this kind into the plan. Where the value is wrong, notes the problem and returns `None`.
+/// Reads a value of this kind into the plan. If the value is wrong, notes the problem and returns `None`.
 type Read<S> = fn(&Item<'_>, &Kind, &mut S) -> Option<()>;
 
 /// The fields of a table, for its shape.
@@ -91,7 +91,7 @@ pub(crate) const fn field<S>(
 }
 
 impl<S> Setting<S> {
-    /// The same setting, where a change applies only after a restart.
+    /// The same setting, if a change applies only after a restart.
     pub(crate) const fn restart(mut self) -> Self {
         self.field.restart = true;
         self

@@ -10,10 +10,10 @@ pub(crate) struct Shape {
     pub(crate) fields: fn() -> Vec<&'static Field>,
     /// The names that other programs have for these fields.
     pub(crate) elsewhere: &'static [Elsewhere],
-    /// The table must have exactly one of these fields. Empty where there is no such rule. The section's code refuses a
+    /// The table must have exactly one of these fields. Empty if there is no such rule. The section's code refuses a
     /// file with none or several of them.
     pub(crate) one_of: &'static [&'static str],
-    /// Fields that exclude each other. Empty where there are none. The section's code refuses a file with all of them.
+    /// Fields that exclude each other. Empty if there are none. The section's code refuses a file with all of them.
     pub(crate) not_both: &'static [&'static str],
 }
 

@@ -30,7 +30,7 @@ pub(crate) fn first(text: &str, errors: &[Error]) -> Problem {
     Problem::error(span, TITLE, error.message())
 }
 
-/// The last bracket of a value that is still open at `at`. `None` where the bracket and `at` are
+/// The last bracket of a value that is still open at `at`. `None` if the bracket and `at` are
 /// on one line.
 fn open_bracket(text: &str, at: usize) -> Option<usize> {
     let mut open = Vec::new();
@@ -71,7 +71,7 @@ struct DefinitionLine {
     is_list: Option<bool>,
 }
 
-/// The problem of a heading or key at `at` that an earlier line has too. `None` where no such line is found: one of
+/// The problem of a heading or key at `at` that an earlier line has too. `None` if no such line is found: one of
 /// the two is in a table within braces.
 fn repeated(text: &str, at: usize) -> Option<Problem> {
     /// The sections whose headings have two brackets.

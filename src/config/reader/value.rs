@@ -67,7 +67,7 @@ pub(super) const SIZE_UNITS: [SpelledUnit; 7] = [
 /// `"250ms"`, `"10s"`, `"5m"`, `"1h"`, `"1d"`; whole numbers, at most 3650 days.
 ///
 /// # Errors
-/// Where the text is written in another way, or is longer.
+/// If the text is written in another way, or is longer.
 pub fn duration(text: &str) -> Result<Duration, DurationError> {
     let (number, unit) = number_and_unit(text, &DURATION_UNITS).ok_or(DurationError::Syntax)?;
     let millis = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));

@@ -5,7 +5,7 @@
 pub(crate) enum Wrong {
     /// What the field expects says enough.
     Expected,
-    /// This was perhaps meant. It repeats the text, so it is shown only where the text may be shown.
+    /// This was perhaps meant. It repeats the text, so it is shown only if the text may be shown.
     Near(String),
     /// This reason, in place of what the field expects. It repeats the text too.
     Because(String),

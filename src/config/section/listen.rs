@@ -19,7 +19,7 @@ pub(crate) const LISTEN_ADDRESS: &str = "expected an address with a port, as in 
 /// An address that a setting has taken.
 pub(crate) struct TakenAddress {
     pub(super) address: SocketAddr,
-    /// Empty where the address is the default or the command line's.
+    /// Empty if the address is the default or the command line's.
     pub(super) span: Span,
     /// The setting, as a message names it.
     pub(super) setting: &'static str,
@@ -61,7 +61,7 @@ pub(crate) fn listen_address(text: &str) -> Result<ListenAddress, Wrong> {
     }
 }
 
-/// Checks the `token` of a section with a `listen` of its own. It must be there where other machines reach the address.
+/// Checks the `token` of a section with a `listen` of its own. It must be there if other machines reach the address.
 pub(super) fn check_token(
     section: &str,
     listen: Option<&Item<'_>>,

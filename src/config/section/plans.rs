@@ -28,13 +28,13 @@ static SETTINGS: Settings<()> = &[
 #[derive(Default)]
 pub(crate) struct PlansDraft {
     pub(crate) span: Span,
-    /// `None` where it is wrong.
+    /// `None` if it is wrong.
     pub(crate) by: Option<(KeySpec, Span)>,
     pub(crate) file: Option<(TierFile, Span)>,
     pub(crate) default: Option<(Name, Span)>,
 }
 
-/// `[plans]`. `None` where the file has none, and none is misspelt. `loose_paths` says whether keys have paths in their
+/// `[plans]`. `None` if the file has none, and none is misspelt. `loose_paths` says whether keys have paths in their
 /// loose form.
 pub(crate) fn build(
     root: &mut Section<'_>,

@@ -67,7 +67,7 @@ pub(crate) fn build(mut section: Section<'_>) -> StoreDraft {
     StoreDraft { spec: read(SETTINGS, section, spec), is_known, on_error }
 }
 
-/// `url` and `tls`. `None` where the URL is wrong.
+/// `url` and `tls`. `None` if the URL is wrong.
 fn location(section: &mut Section<'_>) -> Option<StoreLocation> {
     let item = section.take("url").map(Item::secret);
     let url = item.as_ref().map_or(Some(None), store_url);
@@ -85,7 +85,7 @@ fn location(section: &mut Section<'_>) -> Option<StoreLocation> {
     }))
 }
 
-/// The URL of a Redis, or `Some(None)` for `memory:`. `None` where the URL is wrong.
+/// The URL of a Redis, or `Some(None)` for `memory:`. `None` if the URL is wrong.
 fn store_url(item: &Item<'_>) -> Option<Option<RedisUrl>> {
     let text = item.text_as(URL)?;
     let url = text.as_str();

@@ -50,7 +50,7 @@ static OF_EXPECT: Settings<()> = &[
     field("retry_after", Kind::TIME_ABOVE_ZERO, Words("any"), "the `retry-after` of the first rejected request, in whole seconds"),
 ];
 
-/// A test that may expect these limits and routes. `None` where a part of it is wrong.
+/// A test that may expect these limits and routes. `None` if a part of it is wrong.
 pub(crate) fn build(
     mut section: Section<'_>,
     limits: &Names<'_>,

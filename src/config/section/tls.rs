@@ -99,7 +99,7 @@ pub(super) fn listener(mut inner: Section<'_>) -> Option<ListenerTls> {
     Some(ListenerTls { files, material: Arc::new(Material { identities, clients }) })
 }
 
-/// `certificates`. `None` where one of the certificates is wrong.
+/// `certificates`. `None` if one of the certificates is wrong.
 fn certificates(section: &mut Section<'_>) -> Option<Vec<(IdentityFiles, Arc<TlsIdentity>)>> {
     const EXAMPLE: &str = "[{ cert = \"cert.pem\", key = \"key.pem\" }]";
     let item = section.require("certificates", EXAMPLE)?;
@@ -122,8 +122,8 @@ fn certificates(section: &mut Section<'_>) -> Option<Vec<(IdentityFiles, Arc<Tls
 pub(super) type SystemRoots = OnceCell<Option<Arc<[CertificateDer<'static>]>>>;
 
 /// Reads `tls` towards servers. `secure` are the servers that are reached by TLS, each with its position in the
-/// file. Where there are none, a warning says that `tls` changes nothing, and `unused` says why. Returns `None`
-/// where `tls` is wrong or not needed.
+/// file. If there are none, a warning says that `tls` changes nothing, and `unused` says why. Returns `None`
+/// if `tls` is wrong or not needed.
 pub(super) fn towards(
     section: &mut Section<'_>,
     secure: &[(&Endpoint, &Span)],

@@ -26,7 +26,7 @@ pub(super) const ADDRESS: &str =
 pub(crate) struct Named<T> {
     pub(crate) name: String,
     pub(crate) span: Span,
-    /// `None` where the table is wrong.
+    /// `None` if the table is wrong.
     pub(crate) value: Option<T>,
 }
 
@@ -54,7 +54,7 @@ pub(super) fn pattern(item: &Item<'_>) -> Option<Pattern> {
     item.parse(EXPECTED, |text| read_pattern(text).map_err(Wrong::Because))
 }
 
-/// The name at `span`. Where the text is not a name, notes the problem and returns another name: the table
+/// The name at `span`. If the text is not a name, notes the problem and returns another name: the table
 /// is still read, to report its problems as well.
 pub(super) fn name(cx: &Context<'_>, text: &str, span: &Span) -> Name {
     Name::new(text).unwrap_or_else(|| {
@@ -97,7 +97,7 @@ impl<'n> Names<'n> {
         self.in_order.get(index).copied()
     }
 
-    /// The advice for a wrong name: the nearest name, or a list of them. `found` is `None` where messages must not
+    /// The advice for a wrong name: the nearest name, or a list of them. `found` is `None` if messages must not
     /// show the text.
     pub(crate) fn instead(&self, found: Option<&str>) -> String {
         const MOST: usize = 12;
@@ -134,7 +134,7 @@ pub(super) fn file_fault(item: &Item<'_>, path: &Path, fault: &str, expected: &s
     item.fault(title, expected);
 }
 
-/// All of these values, or `None` where one of them is wrong. Each one is read, to report all problems.
+/// All of these values, or `None` if one of them is wrong. Each one is read, to report all problems.
 pub(super) fn all<T>(values: impl Iterator<Item = Option<T>>) -> Option<Vec<T>> {
     let values: Vec<_> = values.collect();
     values.into_iter().collect()

@@ -165,7 +165,7 @@ fn every_field_of_the_list_is_read() {
     }
 }
 
-/// A regression: where the time zone was wrong, the message said that `rate` is an unknown field.
+/// A regression: if the time zone was wrong, the message said that `rate` is an unknown field.
 #[test]
 fn a_wrong_value_makes_no_field_unknown() {
     for shape in shapes() {

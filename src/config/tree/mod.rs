@@ -146,7 +146,7 @@ impl PartialEq for SettingEntry {
     }
 }
 
-/// Copies the setting at this path, such as `server.listen`, from other settings. Where one of the two has no
+/// Copies the setting at this path, such as `server.listen`, from other settings. If one of the two has no
 /// such table, copies the table.
 pub(super) fn keep(settings: &mut Json, other: &Json, path: &str) {
     let pointer = format!("/{}", path.replace('.', "/"));
@@ -162,7 +162,7 @@ pub(super) fn keep(settings: &mut Json, other: &Json, path: &str) {
 struct SettingContext<'p> {
     mask: Mask,
     restart: bool,
-    /// The algorithm of the limit. Empty where the limit names none.
+    /// The algorithm of the limit. Empty if the limit names none.
     algorithm: &'p str,
 }
 

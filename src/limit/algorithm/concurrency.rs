@@ -53,7 +53,7 @@ pub(crate) fn decide(params: &Params, state: Option<State>) -> Step {
     Step::of(one_slot, free, Some(wait), Some(taken), None)
 }
 
-/// The state after slots were given back or taken; `None` where no slot is held.
+/// The state after slots were given back or taken; `None` if no slot is held.
 pub(crate) fn settle(state: Option<State>, used: Difference) -> Option<State> {
     let held = state.map_or(0, |state| state.held);
     let held = match used {

@@ -19,7 +19,7 @@ pub struct Params {
 }
 
 impl Params {
-    /// `None` where `queue` is larger than a burst can be.
+    /// `None` if `queue` is larger than a burst can be.
     pub fn new(rate: Rate, queue: u64) -> Option<Self> {
         Some(Self { rate, capacity: Burst::new(queue.checked_add(1)?)? })
     }

@@ -5,7 +5,7 @@ use super::fixed_window::windows::Windows;
 use crate::limit::rate::{Burst, Interval};
 
 impl Algorithm {
-    /// Whether one of the `new` figures is lower than the same one of these. `false` where the two cannot be
+    /// Whether one of the `new` figures is lower than the same one of these. `false` if the two cannot be
     /// compared: figures of different algorithms and of Redisson limiters, and windows of the calendar of different
     /// lengths or zones.
     pub(crate) fn is_lowered_by(self, new: Self) -> bool {

@@ -307,12 +307,12 @@ impl Algorithm {
         }
     }
 
-    /// [`Algorithm::capacity`]. `None` where only Redis knows the figures.
+    /// [`Algorithm::capacity`]. `None` if only Redis knows the figures.
     pub(crate) fn known_capacity(&self) -> Option<u64> {
         Some(self.capacity()).filter(|capacity| *capacity < u64::MAX)
     }
 
-    /// The time in which a bucket gains these tokens, rounded down. `None` where the tokens come back at the
+    /// The time in which a bucket gains these tokens, rounded down. `None` if the tokens come back at the
     /// ends of windows, or when requests end.
     pub(crate) fn time_for(&self, tokens: Cost) -> Option<Duration> {
         let micros = self.bucket()?.micros_for(tokens.get());
@@ -335,7 +335,7 @@ impl Algorithm {
         }
     }
 
-    /// The rate as `proxy.toml` spells it. `None` where there is none: for slots, and where Redis has the
+    /// The rate as `proxy.toml` spells it. `None` if there is none: for slots, and if Redis has the
     /// figures of a Redisson limiter.
     pub(crate) fn rate(&self) -> Option<String> {
         match self {

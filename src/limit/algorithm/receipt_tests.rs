@@ -120,7 +120,7 @@ impl BucketHistory {
         };
         let before = entries(self);
         self.settle(Difference::Less(tokens), receipt);
-        // A sliding log takes the place of a held request back only where nobody has a later one.
+        // A sliding log takes the place of a held request back only if nobody has a later one.
         let is_log = matches!(self.algorithm, Algorithm::SlidingLog(_));
         let is_kept = is_log && moment > self.now && entries(self) == before;
         let tokens = if is_kept { 0 } else { tokens };
@@ -305,7 +305,7 @@ proptest! {
         }
     }
 
-    /// Other requests take only where they could also take without the request that gives back.
+    /// Other requests take only if they could also take without the request that gives back.
     #[test]
     fn a_bucket_gains_nothing_that_it_would_not_have_had(
         (count, length, burst) in (1_u64..5, 1_u64..60, 1_u64..20),

@@ -39,7 +39,7 @@ pub enum Sharing {
 }
 
 impl Params {
-    /// `None` where the rate's count is more than a bucket can hold, or where its interval is not a whole
+    /// `None` if the rate's count is more than a bucket can hold, or if its interval is not a whole
     /// number of milliseconds.
     pub fn new(rate: Option<Rate>, sharing: Sharing) -> Option<Self> {
         let stand_in = match rate {

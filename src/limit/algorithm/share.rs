@@ -12,7 +12,7 @@ const TRIES: u64 = 20_000;
 
 impl Algorithm {
     /// The figures for one process, when `processes` processes share the limit evenly. A rate gets a longer interval.
-    /// Where that interval would be too long, the rate's count is rounded down instead, to at least 1. A burst, a
+    /// If that interval would be too long, the rate's count is rounded down instead, to at least 1. A burst, a
     /// queue and slots are rounded up. A window's count is rounded down. A request of this cost that fits the whole
     /// limit also fits the share. A Redisson limiter shares the bucket that stands in for it, unless each process has
     /// the whole limit in any case.

@@ -22,7 +22,7 @@ pub struct Want {
 pub struct Step {
     /// The answer. Its `remaining` is valid if an allowed request takes its cost.
     pub decision: Decision,
-    /// The tokens that remain if the request takes nothing, rounded down. Where the request would be
+    /// The tokens that remain if the request takes nothing, rounded down. If the request would be
     /// held, this is the same number as in `decision`.
     pub(crate) untouched: u64,
     /// The state after the request has taken; `None` where the request is refused.

@@ -17,7 +17,7 @@ pub(super) fn at(micros: u64) -> Timestamp {
     Timestamp::from_micros(micros).unwrap()
 }
 
-/// The microseconds after which a request goes or may come again; `None` where it never may.
+/// The microseconds after which a request goes or may come again; `None` if it never may.
 pub(super) fn micros(outcome: Outcome) -> Option<u64> {
     let wait = match outcome {
         Outcome::Allow => Duration::ZERO,

@@ -82,7 +82,7 @@ impl CandidateTallies {
 }
 
 /// The sum of what these workers have counted for the candidate of `limit`. The counts of a worker whose plan has
-/// other figures are left out. `None` where `limit` has no candidate, or no worker counts it yet.
+/// other figures are left out. `None` if `limit` has no candidate, or no worker counts it yet.
 pub(crate) fn read<'w>(
     workers: impl IntoIterator<Item = &'w CandidateTallies>,
     limit: &LimitSpec,

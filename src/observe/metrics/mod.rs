@@ -211,7 +211,7 @@ impl WorkerMetrics {
     }
 
     /// Counts the decisions of limits about one request, each with the limit's name. `store` is the time
-    /// that the store took. `None` where the store did not answer.
+    /// that the store took. `None` if the store did not answer.
     pub(crate) fn decided<'l>(
         &self,
         store: Option<Duration>,

@@ -112,7 +112,7 @@ fn keys_are_counted_in_each_mode() {
     }
 }
 
-/// Where two limits refuse a request, its line names one of them. The other one has rejected the key, too.
+/// If two limits refuse a request, its line names one of them. The other one has rejected the key, too.
 #[test]
 fn a_rejection_beside_another_one_counts_without_a_line() {
     let throttled = summary();

@@ -48,7 +48,7 @@ pub(crate) struct ThrottleEvent<'e> {
     pub(crate) limit: &'e Name,
     /// The key. Events with different keys are counted apart.
     pub(crate) key: &'e [u8],
-    /// The key as the log shows it. It is formatted only where a line or a new entry needs it.
+    /// The key as the log shows it. It is formatted only if a line or a new entry needs it.
     pub(crate) shown: &'e dyn Display,
     /// The name that an override of the file gives the key.
     pub(crate) name: Option<&'e str>,
@@ -163,7 +163,7 @@ impl Throttled {
         }
     }
 
-    /// Counts the event. `is_shown` is false where another limit has rejected the same request, and the line of that
+    /// Counts the event. `is_shown` is false if another limit has rejected the same request, and the line of that
     /// limit shows the request. Returns whether the event is logged at once, in its own line.
     fn count(&self, event: &ThrottleEvent<'_>, is_shown: bool, now: Timestamp) -> bool {
         let id = self.identity(event);

@@ -100,7 +100,7 @@ impl TopKeys {
         self.of(limit, now, |keys| keys.rejected.record(id, now, key));
     }
 
-    /// Notes that the bucket of a key has little left. Does nothing where another key was noted in the same
+    /// Notes that the bucket of a key has little left. Does nothing if another key was noted in the same
     /// millisecond.
     pub(crate) fn near(
         &self,

@@ -30,7 +30,7 @@ pub(crate) struct KeySketch {
 /// A key as people see it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyLabel<'k> {
-    /// The key's text, hashed where `log.keys` says so. The text is UTF-8. It is kept as bytes, because
+    /// The key's text, hashed if `log.keys` says so. The text is UTF-8. It is kept as bytes, because
     /// a check in each request would cost time.
     pub(crate) text: &'k [u8],
     /// The name that an override of the file gives the key.
@@ -73,7 +73,7 @@ pub(crate) struct Recent {
 }
 
 impl Recent {
-    /// Begins a new window where the last one is over.
+    /// Begins a new window if the last one is over.
     fn until(mut self, now: Timestamp) -> Self {
         let window = now.as_micros() / WINDOW;
         self.counts = match window.saturating_sub(self.window) {

@@ -129,7 +129,7 @@ async fn read(body: &mut RecvStream) -> Result<BytesMut, ExportError> {
         if message.len() > MOST {
             return Err(ExportError::Message);
         }
-        // This fails only where the stream has ended.
+        // This fails only if the stream has ended.
         let _ = body.flow_control().release_capacity(piece.len());
     }
     Ok(message)

@@ -33,7 +33,7 @@ pub(crate) struct SpanExport {
 
 #[derive(Clone, Debug, Default)]
 struct ExportOrders {
-    /// Where spans go. `None` where nothing is traced.
+    /// Where spans go. `None` if nothing is traced.
     collector: Option<CollectorAddress>,
     /// The process ends, and nothing is sent after this moment.
     end: Option<Instant>,
@@ -116,7 +116,7 @@ impl Exporter {
         }
     }
 
-    /// Sends the oldest spans. Returns their number; `None` where they could not be sent.
+    /// Sends the oldest spans. Returns their number; `None` if they could not be sent.
     async fn send_batch(&mut self) -> Option<usize> {
         self.drop_overflow();
         let batch = self.queue.take(BATCH);

@@ -21,19 +21,19 @@ pub(crate) struct RequestSpan {
     /// From the request's head to the end of its response.
     pub(crate) times: (Instant, Instant),
     pub(crate) method: Method,
-    /// The route's name and its path's pattern; `None` where no route was found.
+    /// The route's name and its path's pattern; `None` if no route was found.
     pub(crate) route: Option<(Arc<str>, String)>,
     /// The path as the client sent it, without the query: a query may hold secrets.
     pub(crate) path: String,
     /// `http` or `https`, as the client speaks to tidegate.
     pub(crate) scheme: &'static str,
-    /// The request's host; `None` where there was none, or an invalid one.
+    /// The request's host; `None` if there was none, or an invalid one.
     pub(crate) host: Option<String>,
     pub(crate) version: Version,
     pub(crate) client: IpAddr,
     pub(crate) user_agent: Option<HeaderValue>,
     pub(crate) status: StatusCode,
-    /// The status of a gRPC call, where the head of its answer has it.
+    /// The status of a gRPC call, if the head of its answer has it.
     pub(crate) grpc_status: Option<u16>,
     pub(crate) upstream: Option<Name>,
     /// The server that answered or failed.
@@ -51,7 +51,7 @@ pub(crate) struct RequestSpan {
 pub(crate) struct SpanIds {
     pub(crate) trace: TraceId,
     pub(crate) span: SpanId,
-    /// The caller's span, where the request named one.
+    /// The caller's span, if the request named one.
     pub(crate) parent: Option<TraceParent>,
     pub(crate) state: String,
 }
@@ -59,7 +59,7 @@ pub(crate) struct SpanIds {
 /// The decisions of the limits about a request.
 #[derive(Debug, Default)]
 pub(crate) struct LimitAnswers {
-    /// How long the question to the store took; `None` where it was not asked.
+    /// How long the question to the store took; `None` if it was not asked.
     pub(crate) store: Option<Duration>,
     /// One decision for each limit that was asked, in the route's order.
     pub(crate) decisions: Vec<LimitDecision>,
@@ -75,7 +75,7 @@ pub(crate) struct LimitDecision {
     pub(crate) mode: Mode,
     /// The decision as the metrics count it.
     pub(crate) kind: DecisionKind,
-    /// The decision; `None` where the store could not decide.
+    /// The decision; `None` if the store could not decide.
     pub(crate) decision: Option<Decision>,
 }
 

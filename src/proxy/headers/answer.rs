@@ -20,9 +20,9 @@ pub(in crate::proxy) enum Framing {
 }
 
 /// Removes the fields that concern the server's connection alone (RFC 9110, 7.6.1), and leaves at most one
-/// `content-length`. Where the framing is unknown, all fields stay.
+/// `content-length`. If the framing is unknown, all fields stay.
 ///
-/// `upgrade` stays where the answer `tells_protocols`: with 101 the protocol of the connection, and with 426 those
+/// `upgrade` stays if the answer `tells_protocols`: with 101 the protocol of the connection, and with 426 those
 /// that the server asks for. The client needs them (RFC 9110, 15.2.2 and 15.5.22).
 pub(in crate::proxy) fn remove_hop_by_hop(
     headers: &mut HeaderMap,

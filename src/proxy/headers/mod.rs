@@ -46,7 +46,7 @@ pub(super) fn change(headers: &mut HeaderMap, changes: &HeaderChanges) {
 }
 
 /// Makes the changes of a route's `response_headers` to an answer. They come after all other fields, also on an
-/// answer of tidegate's own: a page of another site can read a 429 and its `retry-after` only where CORS fields
+/// answer of tidegate's own: a page of another site can read a 429 and its `retry-after` only if CORS fields
 /// allow it.
 pub(super) fn change_answer(headers: &mut HeaderMap, route: &RouteSpec) {
     if let Some(changes) = &route.options().response {

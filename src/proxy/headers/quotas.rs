@@ -87,7 +87,7 @@ fn leaves_more(headers: &HeaderMap, ours: u64) -> bool {
 /// The number of limits whose fields are cached. Two limits that share an entry replace each other.
 const ENTRIES: usize = 64;
 
-/// A cache of `ratelimit` fields: one worker's, under one plan. Where a single limit lets a request pass,
+/// A cache of `ratelimit` fields: one worker's, under one plan. If a single limit lets a request pass,
 /// only the numbers of `r` and `t` differ between answers.
 #[derive(Debug)]
 pub(in crate::proxy) struct QuotaFields {

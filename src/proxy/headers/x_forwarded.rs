@@ -25,7 +25,7 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// A peer that speaks HTTP, over TLS where it is `secure`.
+    /// A peer that speaks HTTP, over TLS if it is `secure`.
     pub(crate) fn new(address: PeerAddress, secure: bool) -> Self {
         let scheme = if secure { HTTPS } else { HTTP };
         Self { address, text: value(&address.as_client().to_string()), scheme }

@@ -31,7 +31,7 @@ const STILL_AWAY: Duration = Duration::from_secs(300);
 /// The shortest time between two log lines about requests that were decided without the server outside an outage.
 const MISSED_PAUSE: Duration = Duration::from_secs(10);
 
-/// The advice where no better one is known.
+/// The advice if no better one is known.
 const MISSED: &str =
     "tidegate_store_errors_total and tidegate_store_duration_seconds tell how often";
 
@@ -134,7 +134,7 @@ impl RedisHealth {
         self.phase.borrow().since.elapsed()
     }
 
-    /// The phase in which a call begins. `None` where Redis counts as away: then the call must not begin.
+    /// The phase in which a call begins. `None` if Redis counts as away: then the call must not begin.
     pub(crate) fn begin(&self) -> Option<HealthPhase> {
         Some(*self.phase.borrow()).filter(|phase| phase.up)
     }
@@ -271,7 +271,7 @@ impl RedisHealth {
         drop(self.counts.take_last());
         let away_ms = u64::try_from(phase.since.elapsed().as_millis()).unwrap_or(u64::MAX);
         let server = &self.server;
-        // `was_up` is still false where Redis was away from the start.
+        // `was_up` is still false if Redis was away from the start.
         match self.was_up.swap(true, Ordering::Relaxed) {
             true => tracing::info!(server, away_ms, decided, refused, "store recovered"),
             false => tracing::info!(server, away_ms, decided, refused, "store connected"),
@@ -308,7 +308,7 @@ impl RedisHealth {
         tracing::warn!(server = self.server, decided, refused, error, help, "store missed");
     }
 
-    /// Ends a phase. `false` where another caller has already ended it.
+    /// Ends a phase. `false` if another caller has already ended it.
     fn change(&self, ended: HealthPhase) -> bool {
         self.phase.send_if_modified(|phase| {
             let current = *phase == ended;

@@ -176,7 +176,7 @@ pub(crate) struct Comparison {
 }
 
 impl<'r> Report<'r> {
-    /// The report of a replay of these lines, through the limits of files with these names. `None` where there
+    /// The report of a replay of these lines, through the limits of files with these names. `None` if there
     /// is no file or no request.
     pub(crate) fn of(
         replay: &'r Replay<'_>,
@@ -323,7 +323,7 @@ pub(crate) fn shown(key: &Key) -> String {
     text
 }
 
-/// The share of a part in a whole, from 0 to 1. It is 0 where the whole is 0.
+/// The share of a part in a whole, from 0 to 1. It is 0 if the whole is 0.
 pub(crate) fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { float(part) / float(whole) }
 }

@@ -244,7 +244,7 @@ fn each_route_of_the_file_with_requests_gets_limits() {
     let one = suggested(&records, &by(&["/{*rest}"], &["ip"], 0.0, Some(FILE)));
     assert_eq!(limits(&one), ["rest-ip"], "{one}");
     assert!(one.contains("# 20 requests of 2 keys.") && one.contains("path = \"/login\""), "{one}");
-    // A parameter of the path is a key only where the path has it.
+    // A parameter of the path is a key only if the path has it.
     let by_param = suggested(&records, &by(&[], &["param:id", "ip"], 0.0, Some(FILE)));
     assert_eq!(limits(&by_param), ["login-ip", "rest-ip"], "{by_param}");
     let none = by(&[], &["param:nothing"], 0.0, Some(FILE)).plan(&|_| None).unwrap_err();

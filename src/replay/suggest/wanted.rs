@@ -97,7 +97,7 @@ impl WantedLimits {
     /// nothing. `env` has the environment variables that the file names.
     ///
     /// # Errors
-    /// Where the file with these limits would be wrong. The text says why.
+    /// If the file with these limits would be wrong. The text says why.
     pub(crate) fn plan(&self, env: &dyn Fn(&str) -> Option<String>) -> Result<Plan, String> {
         if self.routes.iter().all(|route| route.limits.is_empty()) {
             return Err("--key: no route of the file has this parameter in its path".to_owned());

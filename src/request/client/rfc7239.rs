@@ -49,7 +49,7 @@ struct ForwardedPair<'e> {
     after: Option<&'e [u8]>,
 }
 
-/// The address in an element's `for`; `None` where `for` comes twice.
+/// The address in an element's `for`; `None` if `for` comes twice.
 fn node(element: &[u8]) -> Option<IpAddr> {
     let mut found = None;
     let mut rest = Some(element);

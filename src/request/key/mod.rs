@@ -69,7 +69,7 @@ pub struct View<'r> {
     pub headers: &'r HeaderMap,
     /// The path's parameters.
     pub params: PathParams<'r>,
-    /// The subject of the client's certificate; `None` where the client has shown no certificate.
+    /// The subject of the client's certificate; `None` if the client has shown no certificate.
     pub cert: Option<&'r str>,
     /// The client's token.
     pub token: Token<'r>,
@@ -102,10 +102,10 @@ pub enum KeyError {
 }
 
 impl KeySpec {
-    /// The key of a request, with plain values. `None` where the limit does not apply to the request.
+    /// The key of a request, with plain values. `None` if the limit does not apply to the request.
     ///
     /// # Errors
-    /// Where a part comes twice, can be read in two ways, or is missing with `missing = "reject"`, or where a token
+    /// If a part comes twice, can be read in two ways, or is missing with `missing = "reject"`, or if a token
     /// does not verify and the file refuses such tokens. A part that comes twice or can be read in two ways is an error
     /// even if another part is missing and the limit would not apply. So is a refused token.
     pub fn key(&self, request: &View<'_>) -> Result<Option<Key>, KeyError> {

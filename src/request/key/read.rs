@@ -17,7 +17,7 @@ use crate::request::network::ClientPrefixes;
 use crate::request::value::normal;
 use crate::text::trim;
 
-/// The only value of a header, cookie or parameter. `None` where there is none.
+/// The only value of a header, cookie or parameter. `None` if there is none.
 type Sole<'v> = Result<Option<Cow<'v, [u8]>>, PartFault>;
 
 impl KeySource {
@@ -129,7 +129,7 @@ fn named<'r>(pair: &'r [u8], name: &str) -> Option<Option<&'r [u8]>> {
     std::str::from_utf8(found).is_ok_and(is_alias).then_some(None)
 }
 
-/// The normal form of a cookie's value; `None` where servers read it differently. Many servers decode
+/// The normal form of a cookie's value; `None` if servers read it differently. Many servers decode
 /// percent signs. Some remove quotes, and backslashes inside them. Without a normal form one session would
 /// have several keys.
 fn cookie_value(value: &[u8]) -> Option<Cow<'_, [u8]>> {

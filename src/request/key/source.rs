@@ -99,7 +99,7 @@ impl KeySource {
         }
     }
 
-    /// The source's alternatives; the source itself where it has none.
+    /// The source's alternatives; the source itself if it has none.
     pub(crate) fn alternatives(&self) -> &[Self] {
         match self {
             Self::FirstOf(sources) => sources,

@@ -53,12 +53,12 @@ pub(crate) enum PartShape {
 
 impl Part {
     /// Reads an operator's text for a part of a key from `source`: `*`, an address or network for `ip`, or a value. A
-    /// value is changed to the form that keys use. Where the part has alternatives, the value may begin with the number
+    /// value is changed to the form that keys use. If the part has alternatives, the value may begin with the number
     /// of an alternative, as in `2=10.0.0.0/8`. A value without a number belongs to the first alternative.
     /// `loose_paths` says whether keys have paths in their loose form.
     ///
     /// # Errors
-    /// A description, where no key can ever have the value.
+    /// A description, if no key can ever have the value.
     pub(crate) fn parse(
         text: &str,
         source: &KeySource,
@@ -79,7 +79,7 @@ impl Part {
         if index == 0 { self } else { Self::Alternative(index, Box::new(self)) }
     }
 
-    /// The text of the only key that the part matches, where it is a key's only part. `None` where it matches several.
+    /// The text of the only key that the part matches, if it is a key's only part. `None` if it matches several.
     pub(crate) fn key(&self) -> Option<String> {
         (PartShape::of(self) == PartShape::Exact).then(|| text(self, 0))
     }
@@ -123,7 +123,7 @@ fn exact(form: Option<Cow<'_, [u8]>>, text: &str) -> Result<Part, String> {
 /// The index of the alternative that a text names, its value, and the alternative's source.
 ///
 /// # Errors
-/// Where the text was surely meant for another alternative.
+/// If the text was surely meant for another alternative.
 pub(crate) fn of_alternative<'t, 's>(
     text: &'t str,
     source: &'s KeySource,
@@ -268,7 +268,7 @@ fn text(part: &Part, index: usize) -> String {
     }
 }
 
-/// The map's key for entries of this shape that fit `key`; `None` where no entry of the shape can fit.
+/// The map's key for entries of this shape that fit `key`; `None` if no entry of the shape can fit.
 fn common_with(shape: &[PartShape], key: &Key) -> Option<String> {
     let mut common = String::with_capacity(key.as_str().len() + 4);
     let mut values = key.as_str().split('|');

@@ -5,7 +5,7 @@
 //! keys is made from the upstream's path alone, so both always mean the same resource.
 //!
 //! - `..` removes the segment before it, and the empty segments between the two, as if slashes had been
-//!   merged first. `/a//../b` is `/b`, even where doubled slashes are kept upstream. A segment with only
+//!   merged first. `/a//../b` is `/b`, even if doubled slashes are kept upstream. A segment with only
 //!   `;parameters` counts as empty here, as for routes.
 //! - `..` at the root stays at the root (RFC 3986, 5.2.4). This is not ambiguous, since the upstream
 //!   receives the resolved path.
@@ -55,7 +55,7 @@ impl<'p> NormalPath<'p> {
     /// The normal forms of `path`, which has no query. A form that is equal to `path` borrows it.
     ///
     /// # Errors
-    /// Where the path stays ambiguous. `*`, the target of `OPTIONS *`, is an error too.
+    /// If the path stays ambiguous. `*`, the target of `OPTIONS *`, is an error too.
     pub fn parse(path: &'p str, merge_slashes: bool) -> Result<Self, AmbiguousPath> {
         if is_plain(path) {
             return Ok(Self { upstream: Cow::Borrowed(path), matching: Cow::Borrowed(path) });

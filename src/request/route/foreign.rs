@@ -2,7 +2,7 @@
 
 use super::pattern::{Pattern, PatternError};
 
-/// The advice where tidegate's syntax has no such path.
+/// The advice if tidegate's syntax has no such path.
 const NO_SAME_PATH: &str = "write {name} for a segment, and {*rest} for the rest of the path, and percent-encode a \
                             sign that is meant itself: %2A for *";
 
@@ -45,8 +45,8 @@ fn meant(path: &str) -> Option<String> {
     Some(format!("the nearest is {}, which matches more", near.join(" and ")))
 }
 
-/// The paths in tidegate's syntax that together match the same requests. `segment` translates a segment. `None` where
-/// the path has tidegate's syntax already, and where this syntax has no such paths.
+/// The paths in tidegate's syntax that together match the same requests. `segment` translates a segment. `None` if
+/// the path has tidegate's syntax already, and if this syntax has no such paths.
 fn in_our_way(path: &str, segment: impl Fn(&str) -> Option<String>) -> Option<Vec<String>> {
     let (plain, is_beginning) = without_anchors(path)?;
     let mut ours = Vec::new();
@@ -124,7 +124,7 @@ fn is_our_way(path: &str) -> bool {
     !has_modifier && !path.starts_with('^') && !path.ends_with('$') && path.split('/').all(is_plain)
 }
 
-/// The segment in tidegate's syntax. `None` where another proxy's syntax says what tidegate's cannot say.
+/// The segment in tidegate's syntax. `None` if another proxy's syntax says what tidegate's cannot say.
 fn segment(text: &str) -> Option<String> {
     // `{id:[0-9]+}` is a parameter with a regular expression in another proxy.
     let inner = text.strip_prefix('{').and_then(|text| text.strip_suffix('}'));

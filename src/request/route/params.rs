@@ -21,7 +21,7 @@ impl<'p> PathParams<'p> {
         Self { matched: Some((pattern, path.matching())) }
     }
 
-    /// The value of a parameter in the path's matching form; `None` where the pattern has no such
+    /// The value of a parameter in the path's matching form; `None` if the pattern has no such
     /// parameter.
     pub(crate) fn value(&self, name: &str) -> Option<&'p str> {
         let (pattern, path) = self.matched?;

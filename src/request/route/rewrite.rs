@@ -21,7 +21,7 @@ impl Rewrite {
     /// A rewrite for the paths of `pattern`.
     ///
     /// # Errors
-    /// A description, where the text is no path or names a parameter that `pattern` does not have.
+    /// A description, if the text is no path or names a parameter that `pattern` does not have.
     pub(crate) fn new(text: &str, pattern: &Pattern) -> Result<Self, String> {
         // `;parameters` are allowed, since they go upstream.
         let upstream = |path: &NormalPath<'_>| path.upstream().to_owned();

@@ -66,11 +66,11 @@ pub(super) struct Leader<'k> {
 
 impl KnownRefusals {
     /// Looks a request up. Its refusal is known if one of its limits is known to refuse, and the decisions of all its
-    /// other limits in Redis are known too. Returns the decision of each limit, in their order: `None` where the bucket
+    /// other limits in Redis are known too. Returns the decision of each limit, in their order: `None` if the bucket
     /// is in this process.
     ///
     /// # Errors
-    /// Where the refusal is not known.
+    /// If the refusal is not known.
     pub(super) fn look_up<'r>(
         &self,
         memory: &Memory,

@@ -108,7 +108,7 @@ impl KnownRefusal {
         Self { algorithm, cost, remaining, ends, until, location, asked_by }
     }
 
-    /// When the bucket has enough for this request. `None` where this refusal does not say when: the bucket has other
+    /// When the bucket has enough for this request. `None` if this refusal does not say when: the bucket has other
     /// figures, or enough was left, or the cost is another one and the bucket is no token bucket. For another cost the
     /// moment may be a microsecond too late. It is never too early, because an answer names it.
     fn ends_for(&self, asked: &RedisAsk<'_>) -> Option<Timestamp> {
@@ -143,7 +143,7 @@ impl KnownRefusal {
 }
 
 impl RefusalTable {
-    /// What the worker knows about a limit. `None` where Redis has to be asked.
+    /// What the worker knows about a limit. `None` if Redis has to be asked.
     pub(super) fn find(
         &mut self,
         memory: &Memory,

@@ -1,4 +1,4 @@
-//! Makes room for one more bucket: where the table is full, another bucket is evicted.
+//! Makes room for one more bucket: if the table is full, another bucket is evicted.
 
 use std::sync::atomic::Ordering;
 
@@ -8,11 +8,11 @@ use super::shares::LimitMarks;
 use super::table::Memory;
 use crate::limit::time::Now;
 
-/// The number of other shards that are searched where a shard has no bucket to evict.
+/// The number of other shards that are searched if a shard has no bucket to evict.
 const SHARDS_LOOKED_AT: usize = 32;
 
 impl Memory {
-    /// Reserves room for the new bucket `id` of this shard, by an eviction if necessary. `false` where there is no
+    /// Reserves room for the new bucket `id` of this shard, by an eviction if necessary. `false` if there is no
     /// room.
     ///
     /// A limit always has room for its share. If no bucket of another limit may go, the table grows beyond its bound.
@@ -42,7 +42,7 @@ impl Memory {
     }
 
     /// Evicts one bucket of this shard or of another: any bucket of the limits `from`, or a full bucket of any limit,
-    /// but none of `spare`. Returns `false` where no bucket may go.
+    /// but none of `spare`. Returns `false` if no bucket may go.
     pub(super) fn evict(
         &self,
         shard: &mut Shard,

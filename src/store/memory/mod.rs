@@ -65,7 +65,7 @@ struct FoundBucket {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LocalAnswer {
     pub(super) decision: Decision,
-    /// `Some` where the request took, and receipts are needed.
+    /// `Some` if the request took, and receipts are needed.
     pub(super) taken: Option<BucketReceipt>,
 }
 
@@ -75,7 +75,7 @@ impl Memory {
         self.keys.load(Ordering::Relaxed)
     }
 
-    /// Sets the bound. Where the table holds more buckets, sweeps evict the rest.
+    /// Sets the bound. If the table holds more buckets, sweeps evict the rest.
     pub(super) fn set_max_keys(&self, max_keys: usize) {
         self.shares.set_max_keys(max_keys);
     }
@@ -140,7 +140,7 @@ impl Memory {
         (answers, decided.verdict)
     }
 
-    /// Like [`Memory::take`], for one ask, without lists of buckets and locks. `None` where its bucket is new and no
+    /// Like [`Memory::take`], for one ask, without lists of buckets and locks. `None` if its bucket is new and no
     /// room can be made for it.
     pub(super) fn take_one(
         &self,
@@ -223,7 +223,7 @@ impl Memory {
     }
 }
 
-/// The receipt of what was taken, where receipts are needed.
+/// The receipt of what was taken, if receipts are needed.
 fn receipt(ask: &Ask, change: Change, receipts: ReceiptUse, now: Now) -> Option<Receipt> {
     match (receipts, change) {
         (ReceiptUse::Needed, Change::Taken(state, outcome)) => {

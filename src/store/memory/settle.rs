@@ -43,7 +43,7 @@ impl Memory {
     }
 
     /// Writes that at least `used` tokens of a bucket are used. A bucket with fewer tokens left stays as it is:
-    /// requests may have taken from it while Redis was away. Where there is no room, nothing is written.
+    /// requests may have taken from it while Redis was away. If there is no room, nothing is written.
     pub(in crate::store) fn write_used(&self, ask: &BucketAsk<'_>, used: u64, now: Now) {
         let (algorithm, id) = (ask.ask.algorithm, self.identity(ask));
         let used = Difference::More(used);
@@ -77,7 +77,7 @@ fn is_emptier(algorithm: &Algorithm, one: BucketState, other: BucketState, now: 
 }
 
 /// Settles with a bucket of this shard. Returns how many buckets were removed, and whether another request has a later
-/// place. `None` where the bucket is missing and there is no room for one.
+/// place. `None` if the bucket is missing and there is no room for one.
 fn settle_in(
     shard: &mut Shard,
     id: Identity,

@@ -50,7 +50,7 @@ impl Due {
         self.0 & Self::TIME
     }
 
-    /// How much of the bucket is used at this time: 0 where it is full, else 1 to 255.
+    /// How much of the bucket is used at this time: 0 if it is full, else 1 to 255.
     fn used(self, now: Now) -> u64 {
         let now = if self.0 & Self::BY_WALL == 0 { now.steady } else { now.wall };
         let left = self.fresh_at().saturating_sub(now.as_micros());
@@ -148,7 +148,7 @@ impl Shard {
         self.find(identity).is_some()
     }
 
-    /// The bucket's state. `None` where the bucket is full: it counts as new, even before a sweep has removed it.
+    /// The bucket's state. `None` if the bucket is full: it counts as new, even before a sweep has removed it.
     /// Otherwise the slower figures of a reload would make it a used bucket again.
     pub(super) fn state(&self, identity: Identity, now: Now) -> Option<BucketState> {
         let entry = self.entries.get(self.find(identity)?)?;

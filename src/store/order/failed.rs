@@ -26,7 +26,7 @@ pub(super) fn lose(store: &Store, claim: &mut Claim<'_>) {
 /// gets the hash slot of a claim on which its server did not decide.
 ///
 /// # Errors
-/// Where a limit has `on_store_error = "reject"`.
+/// If a limit has `on_store_error = "reject"`.
 pub(super) fn follow_on_store_error(
     claims: &mut [&mut Claim<'_>],
     missed: &mut Option<HashSlot>,

@@ -69,8 +69,8 @@ impl Store {
     }
 }
 
-/// Whether receipts are noted for these claims. They are needed where a request may be held and its client
-/// may leave meanwhile, and where a limit is settled later or holds a slot.
+/// Whether receipts are noted for these claims. They are needed if a request may be held and its client
+/// may leave meanwhile, and if a limit is settled later or holds a slot.
 pub(super) fn receipt_use(claims: &[&mut Claim<'_>]) -> ReceiptUse {
     let comes_back = |claim: &&mut Claim<'_>| {
         claim.ask.max_wait > MaxWait::NONE || claim.waits_for_another || claim.is_held_to_the_end()

@@ -47,12 +47,12 @@ impl Store {
     /// Decides over these claims together: every limit that allows takes, or none does. The decisions are
     /// written into the claims, and [`verdict`] combines them.
     ///
-    /// Waits for Redis at most `store.timeout`, and not at all where buckets live in the process. A dropped claim gives
+    /// Waits for Redis at most `store.timeout`, and not at all if buckets live in the process. A dropped claim gives
     /// back what it took. If this future is dropped early, tokens taken in Redis go back once Redis has answered. They
     /// are lost if Redis does not answer in time.
     ///
     /// # Errors
-    /// Where Redis does not decide, and an enforcing limit has `on_store_error = "reject"`.
+    /// If Redis does not decide, and an enforcing limit has `on_store_error = "reject"`.
     pub async fn take(
         self: &Arc<Self>,
         claims: &mut [&mut Claim<'_>],
@@ -113,7 +113,7 @@ impl Store {
     /// Decides on a request whose refusal is known.
     ///
     /// # Errors
-    /// Where the refusal is not known.
+    /// If the refusal is not known.
     fn decide_as_known(
         &self,
         claims: &mut [&mut Claim<'_>],
@@ -255,7 +255,7 @@ impl Asking<'_> {
         carry_over::note(shared, claims, moment.present());
     }
 
-    /// Counts the request for the log lines of an outage. A request counts once, also where several servers are
+    /// Counts the request for the log lines of an outage. A request counts once, also if several servers are
     /// away.
     fn count(&self, taken: Result<(), Unavailable>) {
         let (Some(hash_slot), Some(nodes)) = (self.missed, &self.store.shared.redis) else {

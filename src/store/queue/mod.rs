@@ -38,7 +38,7 @@ pub(super) struct BucketQueue<T> {
 #[derive(Debug)]
 struct QueueEntry<T> {
     place: QueuePlace<T>,
-    /// Wakes the request when it has moved up, and identifies it. `None` where the place is kept for the next request.
+    /// Wakes the request when it has moved up, and identifies it. `None` if the place is kept for the next request.
     waiter: Option<Arc<Notify>>,
 }
 

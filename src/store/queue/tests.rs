@@ -235,7 +235,7 @@ fn any_algorithm() -> impl Strategy<Value = Algorithm> {
     })
 }
 
-/// Fails where more passes than the algorithm ever lets pass.
+/// Fails if more passes than the algorithm ever lets pass.
 fn no_more_than_the_rate(algorithm: Algorithm, moments: &[(u64, u64)]) {
     let bucket = |rate: Rate, size: u64| {
         for (first, (from, _)) in moments.iter().enumerate() {

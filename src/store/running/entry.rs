@@ -15,7 +15,7 @@ pub(crate) const MOST_RUNNING: usize = 1_000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RunningOverride {
     pub(crate) limit: String,
-    /// The key's text as Redis has it: hashed where `log.keys` says so.
+    /// The key's text as Redis has it: hashed if `log.keys` says so.
     pub(crate) key: String,
     /// The parts of the limit's key. A limit with other parts has other keys.
     pub(crate) sources: Vec<String>,
@@ -35,7 +35,7 @@ impl RunningOverride {
         (self.limit.clone(), self.key.clone())
     }
 
-    /// The figures of the override for this limit. `None` where the limit has another key now, or where its algorithm
+    /// The figures of the override for this limit. `None` if the limit has another key now, or if its algorithm
     /// cannot use what was written.
     pub(super) fn figures(&self, spec: &LimitSpec) -> Option<Figures> {
         let has_key = self.sources == sources(spec);

@@ -1,7 +1,7 @@
 //! Overrides that are set while the process runs: other figures for one key of a limit, for a time. Operators set them,
 //! and limits with `ban` (`bans`).
 //!
-//! Where limits live in Redis, the overrides do too. `script::overrides` reads them about twice a second, and
+//! If limits live in Redis, the overrides do too. `script::overrides` reads them about twice a second, and
 //! [`RunningOverrides`] has what was read last. While Redis is away they stay in force until they end. A
 //! process without Redis has its own overrides.
 //!
@@ -53,7 +53,7 @@ pub(crate) struct ListedOverride {
 /// The overrides that run, as all workers of a process see them.
 #[derive(Default)]
 pub(super) struct RunningOverrides {
-    /// The number of the present table. 0 where no override is in force: then a request only reads this number.
+    /// The number of the present table. 0 if no override is in force: then a request only reads this number.
     version: AtomicU64,
     /// Whether an override was ever in force here.
     were_any: AtomicBool,

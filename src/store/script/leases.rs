@@ -1,7 +1,7 @@
 //! The slots that a worker's requests hold in Redis. Each slot has a lease, which is renewed until the slot's
 //! return.
 //!
-//! A slot has its name before Redis is asked for it. Therefore it can be given back even where the answer was lost.
+//! A slot has its name before Redis is asked for it. Therefore it can be given back even if the answer was lost.
 //! Renewals and returns join the worker's other calls, and nobody waits for their replies. A return that may not have
 //! reached Redis is sent again, until the lease has ended by itself.
 

@@ -1,5 +1,5 @@
 //! Asks Redis: one script call holds the asks of all requests that come together. `store::order` calls
-//! this folder, and decides what happens where Redis does not answer with a decision.
+//! this folder, and decides what happens if Redis does not answer with a decision.
 //!
 //! The script is `shell.lua` with the Lua twins of the algorithms in front of it. `queue` gathers requests, `call`
 //! packs them and reads the answer, and [`crate::redis`] sends the call. In a cluster a call has the keys of one hash
@@ -48,11 +48,11 @@ pub(crate) use self::redisson::{
 
 /// What Redis says about one bucket.
 pub(super) struct BucketReply {
-    /// `None` where the key holds a value of another type. Then no ask of the call took anything.
+    /// `None` if the key holds a value of another type. Then no ask of the call took anything.
     pub(super) decision: Option<Decision>,
     /// Whether the request took from this bucket.
     pub(super) took: bool,
-    /// What the bucket noted. `None` where it took nothing, and where no receipts were needed.
+    /// What the bucket noted. `None` if it took nothing, and if no receipts were needed.
     pub(super) receipt: Option<Receipt>,
 }
 

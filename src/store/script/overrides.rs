@@ -66,7 +66,7 @@ impl SharedOverrides {
             let reading = async {
                 let sent = self.send_bans().await;
                 let found = self.call(CallKind::Background, &generation, number).await?;
-                // There is nothing to keep where there is no hash.
+                // There is nothing to keep if there is no hash.
                 let is_due = read_at.elapsed() >= READ || running.has_unread_end();
                 let is_due = found > 0 && is_due;
                 if is_due || !running.has_read(found) {
@@ -141,7 +141,7 @@ impl SharedOverrides {
         self.router.call(kind, self.hash_slot, call, read, self.router.deadline()).await
     }
 
-    /// A call that sets an override for `lasts` microseconds, where there are fewer than `most`.
+    /// A call that sets an override for `lasts` microseconds, if there are fewer than `most`.
     fn setting(&self, verb: &str, entry: &RunningOverride, lasts: u64, most: usize) -> Cmd {
         let mut call = self.command(verb);
         call.arg(field(&entry.limit, &entry.key)).arg(lasts).arg(text(entry)).arg(most);

@@ -18,7 +18,7 @@ use crate::store::name::BucketName;
 /// The ask of a call about one bucket.
 pub(in crate::store) struct CallAsk<'r> {
     pub(in crate::store) asked: RedisAsk<'r>,
-    /// The name of the slot that is asked for, where this is a concurrency limit.
+    /// The name of the slot that is asked for, if this is a concurrency limit.
     pub(in crate::store) holder: Option<u64>,
 }
 

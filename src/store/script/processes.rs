@@ -75,7 +75,7 @@ impl Announcement {
         let Self { router, slot, withdrawal, task } = self;
         drop(task);
         if router.nodes.is_up(slot) {
-            // Where this fails, the lease ends by itself.
+            // If this fails, the lease ends by itself.
             let (read, deadline) = (|_| Some(()), router.deadline());
             let _ = router.call(CallKind::Background, slot, &withdrawal, read, deadline).await;
         }

@@ -58,7 +58,7 @@ enum Recipient {
     },
 }
 
-/// Called where Redis may not have got the request, or could not carry it out.
+/// Called if Redis may not have got the request, or could not carry it out.
 pub(super) type Lost = Box<dyn FnOnce(&CallError) + Send>;
 
 impl Recipient {

@@ -168,7 +168,7 @@ impl<'s> World<'s> {
         }
     }
 
-    /// How long a message travels. `None` where it is lost. A few take much longer than the others.
+    /// How long a message travels. `None` if it is lost. A few take much longer than the others.
     fn delay(&mut self) -> Option<u64> {
         if self.network.happens(self.setting.loss) {
             return None;

@@ -12,7 +12,7 @@ pub(super) struct Events {
     line: Line,
     /// The last byte was a carriage return. A line feed after it does not end another line.
     returned: bool,
-    /// How many bytes of [`DONE`] the line's data has. `None` where the data is something else.
+    /// How many bytes of [`DONE`] the line's data has. `None` if the data is something else.
     like_done: Option<usize>,
     is_done: bool,
 }

@@ -16,7 +16,7 @@ use self::events::Events;
 use self::json::Scanner;
 use crate::plan::weights::WeightedPaths;
 
-/// The number in a header. `None` where the header is missing, comes twice, or is no number from 0 on.
+/// The number in a header. `None` if the header is missing, comes twice, or is no number from 0 on.
 pub fn in_header(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
     number::tokens(only(headers, name)?)
 }
@@ -32,7 +32,7 @@ enum Body {
 }
 
 impl Reader {
-    /// A reader for a body with these headers. `None` where the body is encoded or of another media type.
+    /// A reader for a body with these headers. `None` if the body is encoded or of another media type.
     pub fn of(headers: &HeaderMap, paths: &Arc<WeightedPaths>) -> Option<Self> {
         let coded = headers
             .get_all(CONTENT_ENCODING)
@@ -61,7 +61,7 @@ impl Reader {
         }
     }
 
-    /// The sum of the last numbers so far. `None` where there are none.
+    /// The sum of the last numbers so far. `None` if there are none.
     pub fn found(&self) -> Option<u64> {
         match &self.0 {
             Body::Documents(scanner) => scanner.found(),
@@ -78,7 +78,7 @@ impl Reader {
     }
 }
 
-/// A header's value. `None` where the header is missing or comes more than once.
+/// A header's value. `None` if the header is missing or comes more than once.
 fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h [u8]> {
     let mut values = headers.get_all(name).iter().map(HeaderValue::as_bytes);
     let value = values.next()?;

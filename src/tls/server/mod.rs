@@ -40,7 +40,7 @@ const NAMES_LOGGED: usize = 20;
 pub struct Files {
     /// The certificates, at least one. The first is for clients that ask for another name, or for no name.
     pub certificates: Vec<IdentityFiles>,
-    /// The authorities that sign clients' certificates. `None` where clients are not asked for a
+    /// The authorities that sign clients' certificates. `None` if clients are not asked for a
     /// certificate.
     pub client_ca: Option<(PathBuf, ClientAuth)>,
 }

@@ -62,7 +62,7 @@ fn shown(certificates: &Certificates, place: &Place) -> Vec<u8> {
     shake(&place.client(), &certificates.config(), "a.test").unwrap().shown()
 }
 
-/// The results of this number of looks, where there is anything new.
+/// The results of this number of looks, if there is anything new.
 fn looks(certificates: &Certificates, count: usize) -> Vec<String> {
     let said = (0..count).filter_map(|_| certificates.look()).map(|said| match said {
         Ok(names) => format!("loaded {names}"),

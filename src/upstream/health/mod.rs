@@ -91,7 +91,7 @@ impl UpstreamState {
     /// A server refused a connection, or did not take it in time.
     pub(super) fn refused(&self, server: &ServerState, error: &dyn Display) {
         self.note(server, error, |record, now| {
-            // Where no server is open, each request tries one that is set aside. A failure of such a try does
+            // If no server is open, each request tries one that is set aside. A failure of such a try does
             // not set the server aside for longer.
             if record.aside_until.is_none_or(|until| until <= now) {
                 record.set_aside(now);

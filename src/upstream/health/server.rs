@@ -119,7 +119,7 @@ pub(in crate::upstream) struct ExchangeBegin {
 pub(in crate::upstream) enum Standing {
     /// It gets this share of its requests, in percent.
     Open(u32),
-    /// It gets requests only where no server is open.
+    /// It gets requests only if no server is open.
     Aside,
     /// It has asked for a pause until this time, and gets no requests.
     Paused(Instant),
@@ -290,7 +290,7 @@ impl ServerState {
     }
 
     /// An exchange broke. Returns the client of this exchange, and the client that got the last whole answer. `None`
-    /// where the server gave more whole answers meanwhile than it broke exchanges: then the break does not count
+    /// if the server gave more whole answers meanwhile than it broke exchanges: then the break does not count
     /// against it.
     pub(super) fn broke(&self, exchange: ExchangeBegin) -> Option<(ClientId, ClientId)> {
         let broken = self.broken.fetch_add(1, Ordering::Relaxed) + 1 - exchange.broken;

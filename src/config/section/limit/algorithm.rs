@@ -41,7 +41,7 @@ const BY_REQUEST: &[Family] =
 const HERE: &[Family] =
     &[TokenBucket, LeakyBucket, FixedWindow, SlidingWindow, SlidingLog, Concurrency];
 
-/// The fields that only some algorithms have: the field, its algorithms, and the advice where a limit of
+/// The fields that only some algorithms have: the field, its algorithms, and the advice if a limit of
 /// another algorithm has the field. A field that is not in this table belongs to all algorithms.
 #[rustfmt::skip]
 const FIELDS: &[(&str, &[Family], &str)] = &[
@@ -65,7 +65,7 @@ const FIELDS: &[(&str, &[Family], &str)] = &[
     ("keep_alive",  &[Redisson],    "remove it: only the keys of a Redisson limiter need it, and others expire by themselves"),
 ];
 
-/// The fields that cannot be read where the algorithm is wrong.
+/// The fields that cannot be read if the algorithm is wrong.
 const FIGURES: [&str; 10] =
     ["rate", "burst", "queue", "limit", "lease", "align", "timezone", "name", "type", "keep_alive"];
 
@@ -81,7 +81,7 @@ pub(super) struct Counting {
 }
 
 impl Counting {
-    /// The same, as the plan keeps it. `None` where a limit has no rate that the file decides.
+    /// The same, as the plan keeps it. `None` if a limit has no rate that the file decides.
     pub(super) fn kind(&self) -> Option<CountingKind> {
         Some(match self.family {
             TokenBucket => CountingKind::TokenBucket,
@@ -95,7 +95,7 @@ impl Counting {
 }
 
 /// Reads `algorithm` and the other fields that say how a limit counts. Refuses the fields that the algorithm does not
-/// have. Where one of these fields is wrong, takes the figures without reading them. Where `algorithm` itself is wrong,
+/// have. If one of these fields is wrong, takes the figures without reading them. If `algorithm` itself is wrong,
 /// the rate is still checked.
 pub(super) fn counting(section: &mut Section<'_>) -> Option<Counting> {
     let is_named = section.has(|field| field == "algorithm");
@@ -114,7 +114,7 @@ pub(super) fn counting(section: &mut Section<'_>) -> Option<Counting> {
     counting
 }
 
-/// Refuses the fields of a section that the algorithm does not have. Where `family` is `None`, takes the
+/// Refuses the fields of a section that the algorithm does not have. If `family` is `None`, takes the
 /// figures without reading them.
 pub(super) fn refuse(section: &mut Section<'_>, family: Option<Family>) {
     for (field, families, advice) in FIELDS {
@@ -141,7 +141,7 @@ pub(crate) fn has_field(algorithm: &str, field: &str, is_written: bool) -> bool 
     is_known && of.is_none_or(|(_, families, _)| families.contains(&family))
 }
 
-/// The algorithms that have this field, in the words of the reference. `None` where all algorithms have it.
+/// The algorithms that have this field, in the words of the reference. `None` if all algorithms have it.
 pub(crate) fn whose(field: &str) -> Option<String> {
     let (_, families, _) = FIELDS.iter().find(|(name, ..)| *name == field)?;
     let all = Family::WORDS.iter();

@@ -28,7 +28,7 @@ static OF_BAN: Settings<()> = &[
     field("status", Kind::Whole(400, 599), Words("that of `reject`"), "the status of the answer to a banned client"),
 ];
 
-/// `ban`. `answer` is the limit's answer to other rejections. `None` where a part is wrong.
+/// `ban`. `answer` is the limit's answer to other rejections. `None` if a part is wrong.
 pub(super) fn ban(
     item: &Item<'_>,
     sources: Option<&[(KeySource, Span)]>,
@@ -40,7 +40,7 @@ pub(super) fn ban(
     let lasts = inner.require("for", "\"10m\"").and_then(|item| lasts(&item));
     let status = inner.plain("status");
     inner.finish();
-    // Where the key is wrong, it may have been meant to say who asks.
+    // If the key is wrong, it may have been meant to say who asks.
     if sources.is_some_and(|sources| sources.iter().all(|(source, _)| !says_who_asks(source))) {
         let title = "a ban of this limit bans all clients together";
         item.doubt(title, "expected a part of its `key` that says who asks, such as `ip`");

@@ -17,7 +17,7 @@ static OF_COUNT_WHEN: Settings<()> = &[field(
     "statuses as the client gets them: `\"401\"`, `\"5xx\"`",
 )];
 
-/// `count_when`. `None` where a part is wrong.
+/// `count_when`. `None` if a part is wrong.
 pub(super) fn count_when(item: &Item<'_>) -> Option<Box<Statuses>> {
     let mut inner = item.section(&COUNT_WHEN, "count_when")?;
     let list = inner.require("status", "[\"401\"]");

@@ -22,7 +22,7 @@ pub(super) fn inner(section: &mut Section<'_>, counting: Option<&Counting>) -> O
     figures(section, counting)
 }
 
-/// The figures of a limit. `counting` is `None` where its algorithm is wrong. The figures of a Redisson
+/// The figures of a limit. `counting` is `None` if its algorithm is wrong. The figures of a Redisson
 /// limiter are read in `redisson`.
 pub(super) fn figures(section: &mut Section<'_>, counting: Option<&Counting>) -> Option<Figures> {
     let counting = counting?;
@@ -78,7 +78,7 @@ fn of_sizes(
     }
 }
 
-/// Refuses a named time zone where windows are shorter than a day.
+/// Refuses a named time zone if windows are shorter than a day.
 fn has_no_zone(counting: &Counting, rate: &Item<'_>, text: &str) -> bool {
     let (_, Some(zone)) = &counting.windows else { return false };
     let Ok((_, WindowLength::Interval(interval))) = window_rate(text) else { return false };

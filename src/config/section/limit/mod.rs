@@ -138,7 +138,7 @@ pub(crate) struct Inherited<'i> {
     pub(crate) loose_paths: bool,
     pub(crate) on_store_error: OnStoreError,
     pub(crate) reject: &'i AnswerSpec,
-    /// `None` where the file's store is wrong.
+    /// `None` if the file's store is wrong.
     pub(crate) store: Option<&'i StoreLocation>,
 }
 
@@ -240,7 +240,7 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
     Some(LimitDraft { spec, on: mode != Some(ModeWord::Off), sources, override_spans, plans })
 }
 
-/// The parts of a key with their positions. `None` where a part is wrong. A Redisson limiter is one bucket for all
+/// The parts of a key with their positions. `None` if a part is wrong. A Redisson limiter is one bucket for all
 /// requests unless its key says more.
 fn sources(section: &mut Section<'_>, is_redisson: bool) -> Option<Vec<(KeySource, Span)>> {
     let items = match section.take("key") {

@@ -40,7 +40,7 @@ pub(super) fn warn_of_quota(item: &Item<'_>, rate: &str) {
     ));
 }
 
-/// Checks `rate` for itself, where it is not known how the limit counts.
+/// Checks `rate` for itself, if it is not known how the limit counts.
 pub(super) fn check(section: &mut Section<'_>) {
     if let Some(item) = section.take("rate")
         && let Some(text) = rate_text(&item)

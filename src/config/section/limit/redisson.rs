@@ -15,7 +15,7 @@ words!(Sharing { "overall" => Overall, "per-client" => PerClient });
 
 const LONGEST_NAME: usize = 256;
 
-/// A limiter's name and figures. `None` where one of them is wrong. A `store` of `None` is wrong too, and was
+/// A limiter's name and figures. `None` if one of them is wrong. A `store` of `None` is wrong too, and was
 /// reported.
 pub(super) fn build(
     section: &mut Section<'_>,
@@ -114,7 +114,7 @@ pub(super) fn check(
             "expected `max` in it, or `rate` in the limit: the figures in Redis are not known here",
         );
     }
-    // The proxy makes limiters only where it knows a rate. Clients may then make up the limiters' names.
+    // The proxy makes limiters only if it knows a rate. Clients may then make up the limiters' names.
     let lasts = params.rate().is_some() && params.keep_alive.is_none();
     let is_of_clients = |source: &KeySource| {
         !matches!(source, KeySource::Route | KeySource::Method | KeySource::Cert)

@@ -3,7 +3,7 @@
 use crate::config::reader::{Item, Section, Span, Wrong, nearest, one_word, words};
 use crate::plan::{WindowStart, Zone};
 
-/// The zone of the calendar where the file names none.
+/// The zone of the calendar if the file names none.
 const UTC: &str = "UTC";
 
 /// The words of `align`.
@@ -18,7 +18,7 @@ words!(AlignWord { "first-request" => FirstRequest, "clock" => Clock });
 /// When windows begin, by `align` and `timezone`, and the position of `timezone` if it is not UTC.
 pub(super) fn start(section: &mut Section<'_>) -> Option<(WindowStart, Option<Span>)> {
     match (section.exact("align", one_word), section.take("timezone")) {
-        // A wrong zone is reported even where `align` is wrong.
+        // A wrong zone is reported even if `align` is wrong.
         (None, zone) => {
             zone.as_ref().and_then(find);
             None

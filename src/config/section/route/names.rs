@@ -12,8 +12,8 @@ use crate::request::route::{Conditions, Pattern};
 
 /// A name for each route: the route's `name`, or a name made from the requests that the route matches.
 ///
-/// A route without a `name` is called by its path. Where several of these routes have the same path, the
-/// name has methods, host and path: `GET,POST api.example.com/users/{id}`. Where these are the same too, the names of
+/// A route without a `name` is called by its path. If several of these routes have the same path, the
+/// name has methods, host and path: `GET,POST api.example.com/users/{id}`. If these are the same too, the names of
 /// the headers follow, and at last their values. The file's order does not matter.
 pub(crate) fn names(cx: &Context<'_>, routes: &[RouteDraft]) -> Vec<Arc<str>> {
     let default = default_names(routes);

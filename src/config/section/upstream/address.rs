@@ -99,7 +99,7 @@ pub(in crate::config::section) fn host_and_port(
     }
 }
 
-/// The host, and what stands after it. `None` where the host is wrong.
+/// The host, and what stands after it. `None` if the host is wrong.
 fn split(authority: &str) -> Option<(&str, &str)> {
     const LONGEST: usize = 253;
     Some(if let Some(inner) = authority.strip_prefix('[') {

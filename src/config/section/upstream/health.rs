@@ -26,7 +26,7 @@ static OF_HEALTH: Settings<Spec> = &[
         "how many passed checks in a row bring the server back"),
 ];
 
-/// `health`. `None` where the path is wrong or missing.
+/// `health`. `None` if the path is wrong or missing.
 pub(super) fn health(item: &Item<'_>) -> Option<HealthSpec> {
     let mut section = item.section(&HEALTH, "health")?;
     let path = section.require("path", "\"/healthz\"");

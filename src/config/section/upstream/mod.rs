@@ -102,7 +102,7 @@ fn one(
     read(SETTINGS, section, spec)
 }
 
-/// `balance` and `hash_key`. `None` where one of them is wrong.
+/// `balance` and `hash_key`. `None` if one of them is wrong.
 fn balance(section: &mut Section<'_>, prefixes: ClientPrefixes) -> Option<Balance> {
     const EXAMPLE: &str = "[\"ip\"]";
     let word: BalanceWord = section.plain("balance")?;

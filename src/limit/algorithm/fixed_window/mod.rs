@@ -53,9 +53,9 @@ pub struct State {
     /// The tokens used in this window: more than the count only if the count was lowered. Never zero in a state that is
     /// kept.
     pub used: u64,
-    /// The used tokens of the next windows. Where there are some, nothing is left in this window.
+    /// The used tokens of the next windows. If there are some, nothing is left in this window.
     pub beyond: u64,
-    /// The count of each of these windows when the state was written. 0 where nothing is `beyond`.
+    /// The count of each of these windows when the state was written. 0 if nothing is `beyond`.
     pub each: u64,
 }
 
@@ -131,7 +131,7 @@ fn position(beyond: u64, cost: u64, count: u64) -> WindowPosition {
     WindowPosition { ahead: full + 1, before: beyond }
 }
 
-/// The state after a request's real use is known; `None` where no token is then used. The second value says whether
+/// The state after a request's real use is known; `None` if no token is then used. The second value says whether
 /// nothing was given back, because the window is over or another request has a place in a later window.
 ///
 /// If the request used more, the difference counts now, whatever window the request took from. Otherwise a slow

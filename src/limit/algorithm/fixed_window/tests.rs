@@ -82,7 +82,7 @@ fn any_state() -> impl Strategy<Value = (Params, State)> {
     any_params().prop_flat_map(|params| {
         let count = params.count.get();
         let used = prop_oneof![1..=count, Just(count), 1..=4 * count];
-        // Above the count in one window where the count was lowered.
+        // Above the count in one window if the count was lowered.
         (used, 0..2 * HOUR, any::<bool>()).prop_map(move |(used, late, lowered)| {
             let start = params.windows.start_of(at(NOON + late));
             let state = match lowered {

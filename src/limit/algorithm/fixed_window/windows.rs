@@ -166,7 +166,7 @@ impl Nearby {
 }
 
 impl Schedule {
-    /// `None` where `starts` are fewer than five, or not in ascending order.
+    /// `None` if `starts` are fewer than five, or not in ascending order.
     pub fn new(unit: Unit, zone: String, starts: Vec<Timestamp>) -> Option<Self> {
         let fits = starts.len() >= KNOWN && starts.is_sorted_by(|a, b| a < b);
         fits.then(|| Self { unit, zone, starts: starts.into() })

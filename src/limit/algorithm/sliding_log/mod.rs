@@ -33,7 +33,7 @@ pub struct Params {
 }
 
 impl Params {
-    /// `None` where the count is above [`MOST`].
+    /// `None` if the count is above [`MOST`].
     pub fn new(rate: Rate) -> Option<Self> {
         let count = Burst::new(rate.count()).filter(|count| count.get() <= MOST)?;
         Some(Self { count, interval: Interval::from_micros(rate.interval())? })
@@ -90,7 +90,7 @@ pub(crate) fn decide(params: &Params, seen: Option<State>, want: Want, now: Time
 /// A place is reserved for at most 71 minutes later. The unit is microseconds. The Lua twin has the same bound.
 pub(crate) const MOST_LEAD: u64 = u32::MAX as u64;
 
-/// The state at `now`, or at its own clock where `now` is a little before it. If the clock has stepped
+/// The state at `now`, or at its own clock if `now` is a little before it. If the clock has stepped
 /// back, the state is moved back too. The second value is then the moved state, which must be kept.
 fn follow(seen: Option<State>, now: Timestamp) -> (State, Option<State>) {
     let Some(state) = seen else { return (State::of_none(now), None) };

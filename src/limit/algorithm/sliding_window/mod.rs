@@ -143,7 +143,7 @@ fn moment(params: &Params, state: State, cost: u64) -> WindowMoment {
     WindowMoment { ahead: 3, at: state.start.plus_micros(3 * interval) }
 }
 
-/// The state with a request in the window of its moment. `None` where the moment is after the next window,
+/// The state with a request in the window of its moment. `None` if the moment is after the next window,
 /// because no later window has a counter.
 fn reserve(state: State, cost: u64, ahead: u64) -> Option<State> {
     match ahead {
@@ -153,7 +153,7 @@ fn reserve(state: State, cost: u64, ahead: u64) -> Option<State> {
     }
 }
 
-/// The state after a request's real use is known; `None` where all counters are then zero. Tokens are given
+/// The state after a request's real use is known; `None` if all counters are then zero. Tokens are given
 /// back from the counter of the request's window, if there still is a counter for that window.
 pub(crate) fn settle(
     params: &Params,

@@ -144,7 +144,7 @@ fn take(state: State, tokens: u64) -> State {
     State { missing: (state.missing + tokens).min(MOST_MISSING), ..state }
 }
 
-/// The state after a request's real use is known; `None` where the bucket is then full. Also returns whether nothing
+/// The state after a request's real use is known; `None` if the bucket is then full. Also returns whether nothing
 /// was given back because another request has a later place.
 ///
 /// The tokens that a request took come back by themselves, in time. What has come back already is not given back again.
@@ -205,7 +205,7 @@ pub(crate) fn in_debt(params: &Params, state: State) -> bool {
     state.missing + u64::from(state.rest > 0) > params.burst.get()
 }
 
-/// The state at `now`, or at its own time where `now` is a little before it. If the clock has stepped
+/// The state at `now`, or at its own time if `now` is a little before it. If the clock has stepped
 /// back, the state is moved to `now`. The second value is then the moved state, which must be kept.
 pub(super) fn refill(
     params: &Params,

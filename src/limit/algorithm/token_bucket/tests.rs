@@ -191,7 +191,7 @@ proptest! {
                 // A new bucket has seen no time yet, so no clock can be late against it.
                 reached = now;
             }
-            // The clock has stepped back where it is far earlier than the last request that took. A refused
+            // The clock has stepped back if it is far earlier than the last request that took. A refused
             // request leaves no trace in the state.
             let stepped_back = state.is_some_and(|state| state.at.micros_since(at(now)) > STALE);
             if now >= reached || stepped_back {

@@ -97,7 +97,7 @@ impl Overdue {
 /// What is to be done with a connection at a certain time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum DueAction {
-    /// Close the connection: the client has used up its time. `None` where it was only idle.
+    /// Close the connection: the client has used up its time. `None` if it was only idle.
     Close(Option<Overdue>),
     /// Put the connection aside until the client sends something.
     Park,

@@ -2,7 +2,7 @@
 //!
 //! A request visits the nodes that match its path, a literal before a parameter before a rest, until a
 //! route's conditions hold. The cost depends on the length of the path, not on the number of routes: 10,000
-//! routes only make larger hash maps. Each node is visited at most once, even where the walk turns back.
+//! routes only make larger hash maps. Each node is visited at most once, even if the walk turns back.
 //!
 //! With many routes most of the table is not in the processor's cache, and each cache line costs time. A
 //! node is therefore one cache line. A path with one route without conditions needs no other cache line.
@@ -122,12 +122,12 @@ impl RouteTable {
         table
     }
 
-    /// The path pattern of the route with this index. Panics where the list has no such index.
+    /// The path pattern of the route with this index. Panics if the list has no such index.
     pub(crate) fn pattern(&self, route: usize) -> &Pattern {
         &self.routes[route].pattern
     }
 
-    /// The conditions of the route with this index. Panics where the list has no such index.
+    /// The conditions of the route with this index. Panics if the list has no such index.
     pub(crate) fn conditions(&self, route: usize) -> &Conditions {
         &self.routes[route].conditions
     }
@@ -136,7 +136,7 @@ impl RouteTable {
     /// normal form.
     ///
     /// # Errors
-    /// Where no route matches.
+    /// If no route matches.
     pub fn find(
         &self,
         path: &NormalPath<'_>,
@@ -278,7 +278,7 @@ impl RouteTable {
         }
     }
 
-    /// `path` is the rest of the path without its first slash; `None` where the path has ended. The
+    /// `path` is the rest of the path without its first slash; `None` if the path has ended. The
     /// recursion is no deeper than [`Pattern::MAX_SEGMENTS`].
     fn descend<'t, B>(
         &'t self,
@@ -311,7 +311,7 @@ impl RouteTable {
         literals.find(self.hasher.hash_one(segment), is_it).copied()
     }
 
-    /// Calls `visit` for each of `routes` whose host matches, in the order of the ranks. Where the headers of `target`
+    /// Calls `visit` for each of `routes` whose host matches, in the order of the ranks. If the headers of `target`
     /// are known, routes are left out that need another value of a header.
     fn visit<'t, B>(
         &'t self,

@@ -57,10 +57,10 @@ pub(crate) type Reply = PerAsk<AskReply>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AskReply {
     /// The limit's decision. For a settlement, `remaining` is 1 if the bucket took nothing back, because another
-    /// request has a later place in its queue. Otherwise it is 0. `None` where the key holds a value of another type:
+    /// request has a later place in its queue. Otherwise it is 0. `None` if the key holds a value of another type:
     /// then no ask of the request took anything.
     pub(crate) decision: Option<Decision>,
-    /// The receipt. It is valid only if the ask took. `None` where the request wanted no receipts.
+    /// The receipt. It is valid only if the ask took. `None` if the request wanted no receipts.
     pub(crate) receipt: Option<Receipt>,
 }
 
@@ -160,7 +160,7 @@ impl Call {
         requests.collect()
     }
 
-    /// For each request its number of asks, below zero where it wants receipts. Then for each ask the
+    /// For each request its number of asks, below zero if it wants receipts. Then for each ask the
     /// indices, from 1, of its bucket and of its terms.
     fn packed_plan(&self) -> Vec<u8> {
         let mut packed = Vec::with_capacity(9 * self.requests.len() + 2 * self.plan.len());
@@ -199,7 +199,7 @@ impl Call {
         call
     }
 
-    /// The reply to each request, in their order. `None` where the answer does not fit this call.
+    /// The reply to each request, in their order. `None` if the answer does not fit this call.
     pub(super) fn read<'a>(
         &'a self,
         answer: &'a Value,
@@ -231,7 +231,7 @@ fn receipt(number: &[u8; NUMBER]) -> Receipt {
     Receipt::new(Timestamp::from_micros(u64::from_be_bytes(*number)).unwrap_or(Timestamp::MIN))
 }
 
-/// Reads the one or two numbers of the next ask. `Some(None)` where its key holds a value of another type.
+/// Reads the one or two numbers of the next ask. `Some(None)` if its key holds a value of another type.
 fn read<'a>(numbers: &mut impl Iterator<Item = &'a [u8; NUMBER]>) -> Option<Option<Decision>> {
     let mut next = || numbers.next().map(|number| i64::from_be_bytes(*number));
     let first = next()?;

@@ -5,7 +5,7 @@ use crate::limit::algorithm::{Difference, Receipt};
 /// What an ask wants of its bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
-    /// Take, where every enforcing limit of the request allows.
+    /// Take, if every enforcing limit of the request allows.
     Take,
     /// Learn the decision, and take nothing.
     Look,

@@ -74,7 +74,7 @@ if new == 1 and ARGV[4] ~= '0' then
 end
 return new";
 
-/// Sets an expiry, but only where the hash is a limiter's: another program may use a key of that name.
+/// Sets an expiry, but only if the hash is a limiter's: another program may use a key of that name.
 const EXPIRE: &str = "\
 local any = 0
 if not redis.call('HGET', KEYS[1], 'rate') then
@@ -89,7 +89,7 @@ impl Limiters {
     /// Connects to the server that has the limiter of this name.
     ///
     /// # Errors
-    /// Where the server does not answer within a few seconds.
+    /// If the server does not answer within a few seconds.
     pub(crate) fn connect(location: &RedisLocation, name: &str) -> Result<Self, CallError> {
         let runtime = runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(RedisError::from)?;
@@ -120,7 +120,7 @@ impl Limiters {
     /// The figures of a limiter.
     ///
     /// # Errors
-    /// Where the limiter has no figures, its key holds another type, or Redis does not answer.
+    /// If the limiter has no figures, its key holds another type, or Redis does not answer.
     pub(crate) fn get(&mut self, name: &str) -> Result<LimiterConfig, LimiterError> {
         let fields = ["rate", "interval", "type", "keepAliveTime"];
         let mut pipe = redis::pipe();
@@ -142,11 +142,11 @@ impl Limiters {
         })
     }
 
-    /// Gives a limiter these figures, and forgets its permits in use. Where each client counts for itself,
+    /// Gives a limiter these figures, and forgets its permits in use. If each client counts for itself,
     /// the permits of other clients stay in use.
     ///
     /// # Errors
-    /// Where the limiter's key holds another type, or Redis does not answer.
+    /// If the limiter's key holds another type, or Redis does not answer.
     pub(crate) fn set(&mut self, name: &str, config: &LimiterConfig) -> Result<(), LimiterError> {
         self.run::<i64>(&Script::new(SET), name, &figures(config)).map(|_| ())
     }
@@ -154,7 +154,7 @@ impl Limiters {
     /// Gives a limiter these figures if it has none. Returns whether it had none.
     ///
     /// # Errors
-    /// Where the limiter's key holds another type, or Redis does not answer.
+    /// If the limiter's key holds another type, or Redis does not answer.
     pub(crate) fn try_set(
         &mut self,
         name: &str,
@@ -166,7 +166,7 @@ impl Limiters {
     /// Lets a limiter's keys expire after this time, in milliseconds.
     ///
     /// # Errors
-    /// Where there is no such limiter, its key holds another type, or Redis does not answer.
+    /// If there is no such limiter, its key holds another type, or Redis does not answer.
     pub(crate) fn expire(&mut self, name: &str, after_ms: u64) -> Result<(), LimiterError> {
         match self.run::<i64>(&Script::new(EXPIRE), name, &[after_ms])? {
             0 => Err(LimiterError::Unset),

@@ -45,7 +45,7 @@ impl From<Unusable> for CallError {
     }
 }
 
-/// Reads the script's reply. `None` where the answer is no reply of the script.
+/// Reads the script's reply. `None` if the answer is no reply of the script.
 pub(super) fn read(answer: Value) -> Option<Result<(Decision, LimiterHash), Unusable>> {
     let Value::Array(values) = answer else { return None };
     let number = |value: &Value| match value {

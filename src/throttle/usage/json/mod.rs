@@ -27,7 +27,7 @@ pub(super) struct Scanner {
     aside: u64,
     /// Whether the whole body is a list of documents.
     listed: bool,
-    /// The present key, where a path has it.
+    /// The present key, if a path has it.
     key: Option<usize>,
     state: ScanState,
     /// The bytes of the key or the number that is being read, at most [`LONGEST`]. A key has its quotes.
@@ -231,7 +231,7 @@ impl Scanner {
         (state, ScanStep::Taken)
     }
 
-    /// The present key or number; `None` where it is too long.
+    /// The present key or number; `None` if it is too long.
     fn kept(&self) -> Option<&[u8]> {
         (self.text.len() < LONGEST).then_some(&self.text)
     }
@@ -246,7 +246,7 @@ impl Scanner {
         self.paths.child(open, quoted.get(1..quoted.len() - 1)?)
     }
 
-    /// The key of an object that begins here, where it lies on a path.
+    /// The key of an object that begins here, if it lies on a path.
     fn object_here(&self) -> Option<usize> {
         match self.open {
             None => Some(WeightedPaths::DOCUMENT),
@@ -254,7 +254,7 @@ impl Scanner {
         }
     }
 
-    /// The key of a number that begins here, where a path ends at it.
+    /// The key of a number that begins here, if a path ends at it.
     fn end_here(&self) -> Option<usize> {
         self.open.and(self.key).filter(|key| self.paths.is_end(*key))
     }
