@@ -348,7 +348,7 @@ impl<'p> Judge<'p> {
         }
     }
 
-    /// Whether the fact is assumed, by means of what the log has of this request.
+    /// Whether the fact is assumed, from other facts that the log has about this request.
     fn is_assumed(&self, fact: &Fact, record: &LogRecord<'_>) -> bool {
         match self.assumed(fact) {
             Some(Assumed::User) => record.user != Logged::Unknown,

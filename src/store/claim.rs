@@ -87,7 +87,7 @@ pub(super) enum ClaimFailure {
 }
 
 impl<'p> Claim<'p> {
-    /// An open claim, on which `store` is to decide. A closed limit needs nobody: its decision is known.
+    /// An open claim, on which `store` is to decide. A closed limit needs no store: its decision is known.
     pub fn new(store: &Store, spec: &'p Arc<LimitSpec>, key: BucketKey, ask: Ask) -> Self {
         let is_closed = ask.algorithm == Algorithm::Closed;
         let party = match store.locate(&BucketAsk { spec, key: &key, ask }) {
@@ -213,7 +213,7 @@ impl<'p> Claim<'p> {
         self.state = ClaimState::Decided { decision, by, receipt };
     }
 
-    /// Writes a decision, with the grant of what the limit gave.
+    /// Writes a decision, with the grant of the tokens or the slot that the limit gave.
     pub(super) fn decide_and_hold(&mut self, decision: Decision, by: Decider, grant: Box<Grant>) {
         self.state = ClaimState::Held { decision, by, grant };
     }

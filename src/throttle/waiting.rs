@@ -85,7 +85,7 @@ impl Waiting {
     }
 
     /// Waits until the moment that `due` says. `moved` is notified when this moment has changed. If the process ends
-    /// before this moment, fails at once with what is left of the wait.
+    /// before this moment, fails at once with the rest of the wait.
     pub(super) async fn wait(
         &self,
         due: impl Fn() -> Instant,

@@ -69,7 +69,7 @@ pub(super) fn name(cx: &Context<'_>, text: &str, span: &Span) -> Name {
 
 /// All names of one kind in the file. There may be thousands of names, and thousands of entries that use them.
 pub(crate) struct Names<'n> {
-    /// The kind of what the names stand for, such as `limits`.
+    /// The kind of the named things, such as `limits`.
     kind: &'static str,
     in_order: Vec<&'n str>,
     indices: HashMap<&'n str, usize>,

@@ -214,7 +214,7 @@ impl<'p> Suggest<'p> {
     }
 }
 
-/// The quantiles of what the keys need. `needs` begins with the largest need.
+/// The quantiles of the keys' needs. `needs` begins with the largest need.
 fn quantiles(needs: &[u64]) -> String {
     let at = |thousandths: usize| {
         let above = needs.len() * (1_000 - thousandths) / 1_000;

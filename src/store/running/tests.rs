@@ -81,7 +81,7 @@ async fn an_answer_that_was_overtaken_changes_nothing() {
     assert_eq!(found(&running, &spec, "/a"), None, "the clock was set back");
 }
 
-/// What Redis has when its clock has stepped back, and nobody has changed anything.
+/// The overrides as Redis has them after its clock has stepped back, without a change by anybody.
 fn stepped_back(running: &RunningOverrides, time: u64, entries: &[RunningOverride]) {
     let generation = running.state.lock().generation();
     let entries = entries.to_vec();
