@@ -121,7 +121,7 @@ fn question(
     plan: &Plan,
 ) -> Result<Asked, String> {
     let (mut method, mut path, mut host, mut address, mut limit) = (None, None, None, None, None);
-    let mut headers = HeaderMap::new();
+    let (mut headers, mut has_odd) = (HeaderMap::new(), false);
     for Pair { key, value } in descriptor.entries {
         let wrong = |why| format!("the entry `{}` {why}", String::from_utf8_lossy(&key));
         let part = match &*key {
@@ -132,9 +132,13 @@ fn question(
             b"limit" => &mut limit,
             name => {
                 let name = name.strip_prefix(b"header:").unwrap_or(name);
-                let field = HeaderName::from_bytes(name).ok();
-                let field = field.zip(HeaderValue::from_maybe_shared(value).ok());
-                let (name, value) = field.ok_or_else(|| wrong("cannot be a header field"))?;
+                let name = HeaderName::from_bytes(name);
+                let name = name.map_err(|_| wrong("cannot be a header field"))?;
+                let Ok(value) = HeaderValue::from_maybe_shared(value) else {
+                    // Clients write values, as they write paths: Envoy decodes parameters of a query, for example.
+                    has_odd = true;
+                    continue;
+                };
                 headers.try_append(name, value).map_err(|_| BadCall::TooManyFields.to_string())?;
                 continue;
             }
@@ -146,6 +150,7 @@ fn question(
     let (method, path, host) = (method.as_deref(), path.as_deref(), host.as_deref());
     let head = fields::head(&OF_BODY, method, path, host, headers);
     let (head, fault) = head.map_err(|fault| fault.to_string())?;
+    let fault = fault.or(has_odd.then_some(BadCall::Unreadable("headers")));
     let ip = address.map(|text| {
         let address = std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok());
         address.ok_or("`remote_address` is not an IP address")

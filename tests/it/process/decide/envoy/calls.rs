@@ -116,6 +116,11 @@ fn what_a_client_writes_refuses_its_request_and_never_spoils_the_call() {
         assert_eq!(answer.statuses[1].code, OVER_LIMIT, "{path:?}");
         assert_eq!(answer.problem()["status"], 400, "{path:?}");
     }
+    // Envoy decodes the parameters of a query.
+    for value in ["a\0", "a\nb", "\u{7f}"] {
+        let answer = ask(&mut envoy, &[user("a"), user(value)]);
+        assert_eq!((answer.overall_code, answer.statuses[1].code), (OVER_LIMIT, OVER_LIMIT));
+    }
     let mut twice = user("a");
     twice.entries.push(twice.entries[3].clone());
     assert_eq!(ask(&mut envoy, &[twice]).overall_code, OVER_LIMIT, "which of both is it?");
