@@ -1,4 +1,3 @@
-use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::Instant;
 
 use super::*;
@@ -92,7 +91,8 @@ fn values_are_read_as_overrides_are() {
     }
     let file = "10.0.0.0/8 team\n10.1.0.0/16 free\n10.1.2.3 pro\n";
     for (key, expected) in [("10.1.2.3", "pro"), ("10.1.2.4", "free"), ("10.2.0.1", "team")] {
-        assert_eq!(plan(&by("ip"), file, key).as_deref(), Some(expected), "the nearest network");
+        let found = plan(&by("ip"), file, key);
+        assert_eq!(found.as_deref(), Some(expected), "the nearest network of {key}");
     }
 }
 
@@ -127,8 +127,8 @@ fn a_wrong_line_is_named_by_its_number_and_shows_no_value() {
         ("header:x-a", &endless, "line 1: expected a plan after the value"),
     ] {
         let error = read(&by(source), file.as_bytes()).unwrap_err();
-        assert!(error.starts_with(expected), "{error}");
-        assert!(!error.contains("secret"), "{error}");
+        assert!(error.starts_with(expected), "{expected}: {error}");
+        assert!(!error.contains("secret"), "{expected}: {error}");
     }
     let error = read(&by("header:x-a"), b"a pro\n\xff pro\n").unwrap_err();
     assert_eq!(error, "line 2: it is no UTF-8");
@@ -141,9 +141,6 @@ fn each_value_of_many_has_its_own_plan() {
     let file: String = (0..20_000).map(|at| format!("user-{at} plan-{} {at}\n", at % 7)).collect();
     let table = read(&by, file.as_bytes()).unwrap();
     for at in (0..20_000).step_by(97) {
-        let mut headers = HeaderMap::new();
-        let value = HeaderValue::from_str(&format!("user-{at}")).unwrap();
-        headers.insert(HeaderName::from_static("x-a"), value);
         let line = table.find(&by, &Key::of([Some(format!("user-{at}").as_bytes())])).unwrap();
         assert_eq!(line.plan(), format!("plan-{}", at % 7));
         assert_eq!(line.name(), Some(&*at.to_string()));
