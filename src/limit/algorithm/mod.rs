@@ -91,7 +91,7 @@ macro_rules! of {
 /// What a bucket remembers between two requests. A bucket without a state is a new bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BucketState {
-    /// Of [`Algorithm::TokenBucket`], of [`Algorithm::LeakyBucket`], and of [`Algorithm::Redisson`] where
+    /// Of [`Algorithm::TokenBucket`], of [`Algorithm::LeakyBucket`], and of [`Algorithm::Redisson`] if
     /// the process decides alone. Stores keep the buckets of different algorithms apart.
     Bucket(token_bucket::State),
     /// Of [`Algorithm::FixedWindow`].

@@ -25,7 +25,7 @@ pub struct Step {
     /// The tokens that remain if the request takes nothing, rounded down. If the request would be
     /// held, this is the same number as in `decision`.
     pub(crate) untouched: u64,
-    /// The state after the request has taken; `None` where the request is refused.
+    /// The state after the request has taken; `None` if the request is refused.
     pub taken: Option<BucketState>,
     /// The state to keep although nothing was taken. `Some` only if the clock had stepped back and the state was moved
     /// to the new time.

@@ -40,7 +40,7 @@ struct NodeQuestion {
 }
 
 enum WorldEvent {
-    /// The question, and the time at which the node gets the answer. `None` where it gets none.
+    /// The question, and the time at which the node gets the answer. `None` if it gets none.
     AtServer(NodeQuestion, Option<u64>),
     /// The answer, or `None` once the node waits no longer.
     AtNode(NodeQuestion, Option<Decision>),
