@@ -68,7 +68,7 @@ const FAMILIES: &[(&str, &str, &str, Samples)] = &[
             }
         }
     }),
-    ("counter", "tidegate_decide_requests_total", "Calls that asked for a decision, by how they asked and the status that the request's client gets.", |scrape, page| {
+    ("counter", "tidegate_decide_requests_total", "Requests about which other proxies have asked, and calls that ask nothing, by how they ask and the status of the client's answer.", |scrape, page| {
         for ((via, status), count) in &scrape.reading.asked {
             page.sample(&[("via", via), ("status", &status.to_string())], count);
         }

@@ -92,9 +92,11 @@ pub(crate) fn answer(form: Form, decided: DecidedRequest<'_>) -> Response<Bytes>
 /// The most different fields of a request. There is room in the map for those that are added on its way.
 pub(super) const MOST: usize = 1_000;
 
-/// The head of a request that has these parts, and why the request is to be refused. Code that asks about no host has
-/// routes without one. Clients write paths and hosts. None must get past its limits by one that cannot be read, or spoil
-/// a call about other requests. So the call goes on.
+/// The head of a request that has these parts, and why the request is to be refused. Without a host the request matches
+/// routes that name no host.
+///
+/// A path or a host that cannot be read is the client's fault. Then this request is refused, and the call goes on: it may
+/// ask about other requests.
 ///
 /// # Errors
 /// Where another part cannot be read.
