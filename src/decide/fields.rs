@@ -95,8 +95,8 @@ pub(super) const MOST: usize = 1_000;
 /// The head of a request that has these parts, and why the request is to be refused. Without a host the request matches
 /// routes that name no host.
 ///
-/// A path or a host that cannot be read is the client's fault. Then this request is refused, and the call goes on: it may
-/// ask about other requests.
+/// A path or a host that cannot be read is the client's fault. Then this request is refused, and the call goes on: it
+/// may ask about other requests.
 ///
 /// # Errors
 /// Where another part cannot be read.

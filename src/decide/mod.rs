@@ -1,10 +1,10 @@
 //! Calls of other proxies, which ask whether a request of theirs may go (`[decide]`). `proxy` decides about that
 //! request as about one of its own, and forwards nothing.
 //!
-//! Each kind of call is a [`Form`]. A form makes [`Question`]s of a call, and of what was decided the answer to the call.
-//! In some forms a request stands in header fields of the call: `fields` reads these. In others requests stand in the
-//! body: `check` and `envoy` read those. `access` checks the token. `leases` keeps what a request holds until somebody
-//! tells its end.
+//! Each kind of call is a [`Form`]. A form makes [`Question`]s of a call, and of what was decided the answer to the
+//! call. In some forms a request stands in header fields of the call: `fields` reads these. In others requests stand in
+//! the body: `check` and `envoy` read those. `access` checks the token. `leases` keeps what a request holds until
+//! somebody tells its end.
 
 mod access;
 pub(crate) mod check;

@@ -32,8 +32,8 @@ impl Exchange {
         Self::new(head, Some(body))
     }
 
-    /// The form of a call. From now on its answer is by gRPC only where the caller surely speaks it: others would take the
-    /// status 200 of a refusal for a permission.
+    /// The form of a call. From now on its answer is by gRPC only where the caller surely speaks it: others would take
+    /// the status 200 of a refusal for a permission.
     pub(super) fn call_form(&mut self) -> Form {
         let is_grpc = self.protocol == Protocol::Grpc(GrpcKind::Native)
             && (&self.head.method, self.head.version) == (&Method::POST, Version::HTTP_2);
