@@ -151,13 +151,12 @@ fn question(
     let head = fields::head(&OF_BODY, method, path, host, headers);
     let (head, fault) = head.map_err(|fault| fault.to_string())?;
     let fault = fault.or(has_odd.then_some(BadCall::Unreadable("headers")));
-    let ip = address.map(|text| {
-        let address = std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok());
-        address.ok_or("`remote_address` is not an IP address")
-    });
+    let ip = address.as_ref().and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
+    // It may come from a field that the client has written.
+    let is_odd_address = address.is_some() && ip.is_none();
+    let fault = fault.or(is_odd_address.then_some(BadCall::Unreadable("remote_address")));
     let limits = limit.map(|names| named(&String::from_utf8_lossy(&names), plan)).transpose()?;
     let cost = descriptor.hits_addend.or(hits).map(|hits| hits.min(MAX_TOKENS));
-    let ip = ip.transpose()?;
     Ok((head, Question { form: Form::Envoy, fault, ip, cost, limits }))
 }
 

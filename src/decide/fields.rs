@@ -95,11 +95,11 @@ pub(super) const MOST: usize = 1_000;
 /// The head of a request that has these parts, and why the request is to be refused. Without a host the request matches
 /// routes that name no host.
 ///
-/// A path or a host that cannot be read is the client's fault. Then this request is refused, and the call goes on: it
-/// may ask about other requests.
+/// A part that cannot be read is the client's fault. Then this request is refused, and the call goes on: it may ask
+/// about other requests.
 ///
 /// # Errors
-/// Where another part cannot be read.
+/// Where the request has too many fields.
 pub(super) fn head(
     names: &PartNames,
     method: Option<&[u8]>,
@@ -113,14 +113,16 @@ pub(super) fn head(
     let (mut head, ()) = Request::new(()).into_parts();
     let target = path.map_or_else(|| Some(Uri::default()), target);
     let host = host.map(HeaderValue::from_bytes).transpose();
-    let fault = match (&target, &host) {
-        (None, _) => Some(BadCall::Unreadable(names.path)),
-        (_, Err(_)) => Some(BadCall::Unreadable(names.host)),
+    let method = method.map(Method::from_bytes).transpose();
+    let fault = match (&target, &host, &method) {
+        (None, _, _) => Some(BadCall::Unreadable(names.path)),
+        (_, Err(_), _) => Some(BadCall::Unreadable(names.host)),
+        (_, _, Err(_)) => Some(BadCall::Unreadable(names.method)),
         _ => None,
     };
     (head.uri, head.headers) = (target.unwrap_or_default(), headers);
-    if let Some(method) = method {
-        head.method = Method::from_bytes(method).map_err(|_| BadCall::Unreadable(names.method))?;
+    if let Ok(Some(method)) = method {
+        head.method = method;
     }
     if let Ok(Some(host)) = host {
         head.headers.insert(HOST, host);
