@@ -212,8 +212,8 @@ pub(crate) async fn listen(
     limit.listening.fetch_sub(1, Ordering::Relaxed);
 }
 
-/// The next connection. `None` once the process drains, even if connections wait. In a handover the successor accepts
-/// these connections. If they were accepted here, a listener that always has new connections would never see the drain.
+/// The next connection. `None` once the process drains, even if connections wait in the accept queue. After a handover
+/// the successor accepts the waiting connections. A process that went on accepting would never end on a busy listener.
 async fn accept(
     listener: &AsyncListener,
     draining: &mut watch::Receiver<bool>,

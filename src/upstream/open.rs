@@ -53,9 +53,8 @@ impl Upstream {
         trial
     }
 
-    /// Opens a connection to a server. If requests share connections, another request may have opened a
-    /// connection meanwhile. Then that connection is taken instead. A connection that is not `for_all` is new, and is
-    /// not shared.
+    /// Opens a connection to a server, or takes a shared one that another request has opened meanwhile. A connection
+    /// that is not `for_all` is always new, and is not shared.
     async fn open(
         &self,
         server: &Server,

@@ -44,7 +44,7 @@ struct PooledConnections {
     shown: Option<(Instant, ShownProtocol)>,
 }
 
-/// What a server has shown about its protocols, besides its choice in the TLS handshake.
+/// What a server's answers have shown about its protocols. Its choice in the TLS handshake is kept elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ShownProtocol {
     /// It has demanded HTTP/1.1 for a request that came over HTTP/2.

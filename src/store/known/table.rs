@@ -27,9 +27,9 @@ const ASKING: Duration = Duration::from_millis(100);
 /// The longest time for which a limit that had room counts as having room.
 const LONGEST_ROOM: Duration = Duration::from_millis(100);
 
-/// A limit counts as having room for this time for each request for which it has room: with room for 1,000 requests,
-/// for 5 ms. While one request asks again, the others believe this for as long again. So the room would have to be used
-/// by 100,000 requests a second before a refusal does not name this limit.
+/// The worker believes in a limit's room for this time, multiplied by the number of requests that fit. If 1,000
+/// requests fit, that is 5 ms. Then one request asks Redis, and the others believe in the room for the same time once
+/// more. So only more than 100,000 requests a second could use the room up unnoticed.
 const ROOM_PER_REQUEST: Duration = Duration::from_micros(5);
 
 /// The most refusals that a worker knows. One takes about a hundred bytes.
