@@ -1,6 +1,5 @@
 //! Puts the parts that the sections make together into a [`Plan`]. Before that, `doubts` checks all parts.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use http::StatusCode;
@@ -26,10 +25,10 @@ use super::section::{
 };
 use crate::limit::name::Name;
 use crate::plan::{
-    Action, AnswerSpec, Balance, JwtSpec, LimitSpec, LogSpec, NO_ROUTE, Plan, RouteSpec, TestCase,
-    UpstreamSpec,
+    Action, AnswerSpec, Balance, HeaderChanges, JwtSpec, LimitSpec, LogSpec, NO_ROUTE, Plan,
+    RouteSpec, ServerSpec, TestCase, UpstreamSpec,
 };
-use crate::request::name::form;
+use crate::request::known_fields::KnownFields;
 use crate::request::route::{Conditions, Pattern, RouteTable};
 use crate::tier::TierRule;
 
@@ -129,7 +128,14 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>) -> Option<Plan> {
     let methods = matchers.iter().flat_map(|(_, conditions)| conditions.methods.iter().cloned());
     Some(Plan {
         methods: methods.collect(),
-        read_headers: read_headers(&matchers, &upstreams, &on, tiers.as_deref(), &jwt),
+        known_fields: known_fields(
+            &server,
+            (&matchers, &finished),
+            &upstreams,
+            &on,
+            tiers.as_deref(),
+            &jwt,
+        ),
         server,
         upstreams,
         limits: on.into_iter().map(Arc::new).collect(),
@@ -176,22 +182,27 @@ fn no_route(limits: SmallVec<[u32; 4]>) -> RouteSpec {
     RouteSpec { name: NO_ROUTE.into(), action, limits, options: None }
 }
 
-/// The headers that routes, balancing and limits read, or that have tokens. Each name is in the form that all its
-/// spellings share.
-fn read_headers(
-    matchers: &[(Pattern, Conditions)],
+/// The fields that the file names: those that routes, balancing and limits read, that have tokens, that name clients or
+/// requests, and those that routes decide.
+fn known_fields(
+    server: &ServerSpec,
+    (matchers, routes): (&[(Pattern, Conditions)], &[RouteSpec]),
     upstreams: &[UpstreamSpec],
     limits: &[LimitSpec],
     tiers: Option<&TierRule>,
     jwt: &[Arc<JwtSpec>],
-) -> HashSet<String> {
+) -> KnownFields {
     let conditions = matchers.iter().flat_map(|(_, conditions)| &conditions.headers);
     let balance = upstreams.iter().filter_map(|upstream| match &upstream.balance {
         Balance::Hash(key) => Some(key.headers()),
         _ => None,
     });
-    let headers = conditions.map(|(name, _)| name).chain(balance.flatten());
-    let headers = headers.chain(tiers.into_iter().flat_map(|rule| rule.by.headers()));
-    let headers = headers.chain(jwt.iter().filter_map(|table| table.place.header()));
-    headers.chain(limits.iter().flat_map(LimitSpec::headers)).map(form).collect()
+    let changes = routes.iter().filter_map(|route| route.options().request.as_ref());
+    let names = conditions.map(|(name, _)| name).chain(balance.flatten());
+    let names = names.chain(tiers.into_iter().flat_map(|rule| rule.by.headers()));
+    let names = names.chain(jwt.iter().filter_map(|table| table.place.header()));
+    let names = names.chain(limits.iter().flat_map(LimitSpec::headers));
+    let names = names.chain(changes.flat_map(HeaderChanges::decided));
+    let address = server.trust.header.name();
+    KnownFields::of(names.chain(&server.request_id).chain([&address]))
 }

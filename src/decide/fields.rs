@@ -5,7 +5,8 @@ use std::mem;
 
 use bytes::Bytes;
 use http::header::{
-    CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING,
+    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue,
+    TRANSFER_ENCODING,
 };
 use http::{Method, Request, Response, StatusCode, Uri, request};
 
@@ -121,6 +122,8 @@ pub(super) fn head(
         _ => None,
     };
     (head.uri, head.headers) = (target.unwrap_or_default(), headers);
+    // It is of another connection. The API may get the fields that it names.
+    head.headers.remove(CONNECTION);
     if let Ok(Some(method)) = method {
         head.method = method;
     }

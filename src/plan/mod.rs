@@ -60,6 +60,7 @@ pub(crate) use self::upstream::{
 };
 use crate::limit::name::Name;
 use crate::request::client::Trust;
+use crate::request::known_fields::KnownFields;
 use crate::request::network::ClientPrefixes;
 use crate::request::path::{AmbiguousPath, NormalPath};
 use crate::request::route::RouteTable;
@@ -87,9 +88,8 @@ pub struct Plan {
     pub table: RouteTable,
     /// The methods that routes name, each once.
     pub(crate) methods: HashSet<Method>,
-    /// The headers of a request that a limit, a route or an upstream reads, each once,
-    /// as `request::name::form` writes it.
-    pub(crate) read_headers: HashSet<String>,
+    /// The fields of a request that the proxy reads, writes or removes.
+    pub(crate) known_fields: KnownFields,
     /// Whose tokens are believed, in the file's order.
     pub jwt: Vec<Arc<JwtSpec>>,
     /// Where buckets live.

@@ -86,3 +86,10 @@ pub(crate) struct HeaderChanges {
     /// Names of fields that are removed.
     pub(crate) remove: Vec<HeaderName>,
 }
+
+impl HeaderChanges {
+    /// The fields whose values the changes decide, whoever sent them.
+    pub(crate) fn decided(&self) -> impl Iterator<Item = &HeaderName> {
+        self.set.iter().map(|(name, _)| name).chain(&self.remove)
+    }
+}

@@ -240,7 +240,8 @@ impl ResponseBody {
             }
             Some(Ok(mut frame)) => {
                 if let Some(trailers) = frame.trailers_mut() {
-                    limit_trailers(trailers);
+                    let record = this.record.as_ref();
+                    limit_trailers(trailers, record.and_then(RequestRecord::response_changes));
                 }
                 // After trailers, or a piece that is known to be the last, hyper does not poll again.
                 if frame.is_trailers() || streamed.incoming.is_end_stream() {

@@ -140,6 +140,7 @@ fn request_to_server(
     *request.headers_mut() = mem::take(&mut exchange.head.headers);
     let headers = request.headers_mut();
     let host = write_host(headers, way.upstream);
+    way.plan.known_fields.remove_look_alikes(headers, seen.has(Seen::ODD_NAME));
     hop::remove_hop_by_hop(headers, seen);
     write_forwarded(headers, seen, Origin { client: way.address, peer: &client.peer, host });
     hop::write_connection(headers, seen, switching);

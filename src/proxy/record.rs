@@ -22,7 +22,7 @@ use crate::limit::name::Name;
 use crate::observe::events::FailedExchange;
 use crate::observe::metrics::{DecisionKind, RouteCounter, UpstreamFailure};
 use crate::observe::trace::{LONGEST, RequestSpan, cut};
-use crate::plan::{Action, NO_ROUTE};
+use crate::plan::{Action, HeaderChanges, NO_ROUTE};
 use crate::reading::{BadHead, RequestReading, Unreadable};
 use crate::request::host::Host;
 use crate::throttle::{Permit, Refused};
@@ -97,6 +97,11 @@ impl RequestRecord {
     fn route(&self) -> &str {
         let route = self.findings.route.and_then(|route| self.active.plan.routes.get(route));
         route.map_or(NO_ROUTE, |route| &route.name)
+    }
+
+    /// The changes that the route makes to an answer's head.
+    pub(super) fn response_changes(&self) -> Option<&HeaderChanges> {
+        self.active.plan.routes.get(self.findings.route?)?.options().response.as_ref()
     }
 
     /// The name of the route's upstream.

@@ -1,14 +1,15 @@
 //! The header fields that the proxy deals with: which a message has, and which concern one connection alone.
 
 use http::header::{
-    ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, DATE, EXPECT, FORWARDED, HOST,
-    HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, SERVER, TE,
-    TRAILER, TRANSFER_ENCODING, UPGRADE, USER_AGENT, WWW_AUTHENTICATE,
+    ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, DATE, EXPECT, HOST, HeaderMap,
+    HeaderName, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, SERVER, TE, TRAILER,
+    TRANSFER_ENCODING, UPGRADE, USER_AGENT, WWW_AUTHENTICATE,
 };
 use memchr::memchr2_iter;
 use smallvec::SmallVec;
 
-use crate::request::name::are_alike;
+use crate::request::known_fields::is_claim;
+use crate::request::name::{are_alike, is_odd};
 
 /// The time-out that a gRPC client sets for its call.
 pub(crate) const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
@@ -49,6 +50,8 @@ impl Seen {
     const NAMES: Self = Self(1 << 13);
     /// `content-length` that is repeated, or no number of at most 19 digits. Such a number always fits into a `u64`.
     pub(crate) const ODD_LENGTH: Self = Self(1 << 14);
+    /// Another field whose name some servers may read as one with dashes.
+    pub(crate) const ODD_NAME: Self = Self(1 << 15);
 
     /// The fields that these headers have.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
@@ -79,6 +82,7 @@ impl Seen {
             _ if is_hop_by_hop(name) => Self::HOP,
             _ if is_claim(name) || is_over(name) => Self::CLAIM,
             _ if *name == GRPC_TIMEOUT => Self::GRPC_TIMEOUT,
+            _ if is_odd(name) => Self::ODD_NAME,
             _ => Self(0),
         };
         Self(self.0 | field.0)
@@ -111,24 +115,9 @@ const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection")
 pub(crate) const HOP_BY_HOP: [HeaderName; 4] =
     [KEEP_ALIVE, PROXY_CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION];
 
-/// Fields that stay although `connection` names them: framing, addressing, and fields that are handled
-/// separately.
-pub(crate) const KEPT: [HeaderName; 7] =
-    [HOST, CONTENT_LENGTH, TRANSFER_ENCODING, TE, UPGRADE, EXPECT, CONNECTION];
-
 /// Whether a field is always removed, from the head and from trailers.
-pub(crate) fn is_hop_by_hop(name: &HeaderName) -> bool {
+fn is_hop_by_hop(name: &HeaderName) -> bool {
     HOP_BY_HOP.contains(name)
-}
-
-/// Whether a field says who the client is: `forwarded` or `x-forwarded-*`. Many servers read an underscore, and some
-/// any other such character, as a dash.
-pub(crate) fn is_claim(name: &HeaderName) -> bool {
-    let text = name.as_str();
-    let dash = |byte: &u8| !byte.is_ascii_alphanumeric();
-    let x_forwarded = || text.starts_with('x') && text.get(2..11) == Some("forwarded");
-    *name == FORWARDED
-        || x_forwarded() && [1, 11].into_iter().all(|at| text.as_bytes().get(at).is_some_and(dash))
 }
 
 /// Whether some server takes the field for [`TIDEGATE_OVER`].
@@ -159,7 +148,8 @@ pub(super) fn has_malformed_length(headers: &HeaderMap, seen: Seen) -> bool {
             .any(|length| length.is_empty() || !length.as_bytes().iter().all(u8::is_ascii_digit))
 }
 
-/// Removes the fields that `connection` names, but for those that are kept.
+/// Removes the fields that `connection` names, but for those that are kept. What is kept may still be removed for
+/// itself.
 pub(crate) fn remove_named(
     headers: &mut HeaderMap,
     seen: Seen,
@@ -171,7 +161,7 @@ pub(crate) fn remove_named(
     let named: SmallVec<[HeaderName; 4]> = listed(headers, &CONNECTION)
         .filter_map(|token| HeaderName::from_bytes(token).ok())
         .collect();
-    for name in named.iter().filter(|name| !KEPT.contains(name) && !is_kept(name)) {
+    for name in named.iter().filter(|name| !is_kept(name)) {
         headers.remove(name);
     }
 }
@@ -216,6 +206,7 @@ mod tests {
             ("tidegate-over", Seen::CLAIM),
             ("tidegate_over", Seen::CLAIM),
             ("tidegate-overs", Seen(0)),
+            ("content_length", Seen::ODD_NAME),
             ("x-forwarded", Seen(0)),
             ("x-forward-for", Seen(0)),
             ("content-type", Seen::TYPE),

@@ -13,10 +13,8 @@ use http::{HeaderMap, Method, Uri, Version};
 
 use self::fields::has_malformed_length;
 pub(crate) use self::fields::{
-    GRPC_TIMEOUT, HOP_BY_HOP, KEPT, Seen, TIDEGATE_OVER, has_unknown_coding, is_claim,
-    is_hop_by_hop, listed, remove_named,
+    GRPC_TIMEOUT, HOP_BY_HOP, Seen, TIDEGATE_OVER, has_unknown_coding, listed, remove_named,
 };
-pub(crate) use self::strip::is_end_to_end;
 use self::strip::strip_unforwarded;
 use crate::plan::{Plan, RouteSpec};
 use crate::request::body_length;
@@ -157,7 +155,7 @@ pub(crate) fn read<'p, 't>(
     };
     let has_ignored_claim =
         !client.peer_trusted && seen.has(Seen::CLAIM) && headers.contains_key(trust.header.name());
-    strip_unforwarded(authority, version, headers, seen, &client, &plan.server);
+    strip_unforwarded(authority, version, headers, seen, &client, plan);
     let found = plan.table.find(&path, method, host.as_str(), headers);
     let route = found.as_ref().map_or(&plan.no_route, |route| &plan.routes[*route]);
     if let Ok(index) = found

@@ -2,13 +2,12 @@
 
 use http::header::{CONTENT_LENGTH, COOKIE, HOST};
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
-use smallvec::SmallVec;
 
-use super::fields::{Seen, is_claim, is_over, remove_named};
-use crate::plan::ServerSpec;
+use super::fields::{Seen, is_over, remove_named};
+use crate::plan::Plan;
 use crate::request::client::{Client, ClientHeader, Trust};
-use crate::request::name::are_alike;
-use crate::request::trace::{TRACEPARENT, TRACESTATE};
+use crate::request::known_fields::{is_claim, is_protected};
+use crate::request::name::{are_alike, is_odd, remove_all};
 
 /// Removes the fields of a request that are not forwarded to the API. The host of an absolute target replaces
 /// `host`. Fields that HTTP/2 allows several times are united.
@@ -18,10 +17,15 @@ pub(super) fn strip_unforwarded(
     headers: &mut HeaderMap,
     seen: Seen,
     client: &Client,
-    server: &ServerSpec,
+    plan: &Plan,
 ) {
-    remove_named(headers, seen, |name| is_end_to_end(name, server));
-    let trust = &server.trust;
+    // A trusted proxy may have passed on the client's `connection`. That must not hide a field that is read here.
+    remove_named(headers, seen, |name| {
+        is_protected(name)
+            || plan.server.request_id.as_ref() == Some(name)
+            || client.peer_trusted && plan.known_fields.has(name)
+    });
+    let trust = &plan.server.trust;
     match client.peer_trusted {
         true => remove_twins(headers, seen, trust),
         false => remove_claims(headers, seen, trust),
@@ -39,18 +43,6 @@ pub(super) fn strip_unforwarded(
         join_cookies(headers);
         say_length_once(headers, seen);
     }
-}
-
-/// Whether a field of a request concerns more than one connection, so that `connection` cannot remove it: what
-/// trusted proxies say about the client, the request ID, the request's trace, and the marks of limits. tidegate or a
-/// trusted proxy wrote it, and `connection` may come from the client.
-pub(crate) fn is_end_to_end(name: &HeaderName, server: &ServerSpec) -> bool {
-    is_claim(name)
-        || is_over(name)
-        || is_address(name, &server.trust)
-        || server.request_id.as_ref() == Some(name)
-        || *name == TRACEPARENT
-        || *name == TRACESTATE
 }
 
 /// Whether this is the field of [`ClientHeader::Single`], in which trusted proxies name the client, or a
@@ -73,19 +65,10 @@ fn remove_claims(headers: &mut HeaderMap, seen: Seen, trust: &Trust) {
 /// only in a dash, an underscore or the like. Many servers take them for the same fields.
 fn remove_twins(headers: &mut HeaderMap, seen: Seen, trust: &Trust) {
     if seen.has(Seen::CLAIM) {
-        let is_plain = |byte: u8| byte == b'-' || byte.is_ascii_alphanumeric();
-        remove_all(headers, |name| is_claim(name) && !name.as_str().bytes().all(is_plain));
+        remove_all(headers, |name| is_claim(name) && is_odd(name));
     }
     if let ClientHeader::Single(single) = &trust.header {
         remove_all(headers, |name| name != single && are_alike(name, single));
-    }
-}
-
-fn remove_all(headers: &mut HeaderMap, unwanted: impl Fn(&HeaderName) -> bool) {
-    let found: SmallVec<[HeaderName; 4]> =
-        headers.keys().filter(|name| unwanted(name)).cloned().collect();
-    for name in found {
-        headers.remove(name);
     }
 }
 

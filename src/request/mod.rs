@@ -5,6 +5,7 @@ pub(crate) mod credentials;
 pub(crate) mod exempt;
 pub(crate) mod host;
 pub mod key;
+pub(crate) mod known_fields;
 pub(crate) mod line;
 pub(crate) mod method;
 pub(crate) mod name;

@@ -1,6 +1,7 @@
 //! Names of headers, cookies and query parameters that some servers take for the same name.
 
 use http::{HeaderMap, HeaderName};
+use smallvec::SmallVec;
 
 use crate::text::trim;
 
@@ -33,6 +34,21 @@ pub(crate) fn are_alike(one: &HeaderName, other: &HeaderName) -> bool {
 /// if they [`are_alike`].
 pub(crate) fn form(name: &HeaderName) -> String {
     name.as_str().replace(|character: char| !character.is_ascii_alphanumeric(), "-")
+}
+
+/// Whether a header's name has a character besides letters, digits and dashes. Some servers read it as a dash.
+pub(crate) fn is_odd(name: &HeaderName) -> bool {
+    let is_plain = |byte: u8| byte == b'-' || byte.is_ascii_alphanumeric();
+    !name.as_str().bytes().all(is_plain)
+}
+
+/// Removes all fields with an unwanted name.
+pub(crate) fn remove_all(headers: &mut HeaderMap, unwanted: impl Fn(&HeaderName) -> bool) {
+    let found: SmallVec<[HeaderName; 4]> =
+        headers.keys().filter(|name| unwanted(name)).cloned().collect();
+    for name in found {
+        headers.remove(name);
+    }
 }
 
 /// Whether the headers have a field of another name that some servers take for `name`.

@@ -5,8 +5,11 @@ use http::HeaderMap;
 use http::header::{CONNECTION, CONTENT_LENGTH, HeaderValue, TRAILER, TRANSFER_ENCODING, UPGRADE};
 use smallvec::SmallVec;
 
-use super::{hop, invalid_name};
-use crate::reading::{Seen, has_unknown_coding, is_claim, listed, remove_named};
+use super::{hop, is_invalid};
+use crate::plan::HeaderChanges;
+use crate::reading::{Seen, has_unknown_coding, listed, remove_named};
+use crate::request::known_fields::is_protected;
+use crate::request::name::{are_alike, remove_all};
 
 /// How clearly an answer says where its body ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +35,7 @@ pub(in crate::proxy) fn remove_hop_by_hop(
     if has_unknown_coding(headers, seen) {
         return Framing::Unknown;
     }
-    remove_named(headers, seen, is_claim);
+    remove_named(headers, seen, is_protected);
     let protocols: SmallVec<[HeaderValue; 1]> = match tells_protocols {
         true => headers.get_all(UPGRADE).iter().cloned().collect(),
         false => SmallVec::new(),
@@ -53,17 +56,18 @@ pub(in crate::proxy) fn remove_hop_by_hop(
 
 /// Removes the fields of an answer's trailers that have an invalid name, frame a message, or concern the server's
 /// connection alone. They must not be trailers (RFC 9110, 6.5.1), and an HTTP/2 client ends the stream because of
-/// them.
-pub(in crate::proxy) fn limit_trailers(trailers: &mut HeaderMap) {
+/// them. A field that the route's `changes` set or remove in the head is removed too.
+pub(in crate::proxy) fn limit_trailers(trailers: &mut HeaderMap, changes: Option<&HeaderChanges>) {
     let seen = Seen::of(trailers);
-    remove_named(trailers, seen, is_claim);
+    remove_named(trailers, seen, is_protected);
     hop::remove_always(trailers, seen);
     for name in [CONTENT_LENGTH, TRAILER] {
         trailers.remove(name);
     }
-    while let Some(name) = invalid_name(trailers).cloned() {
-        trailers.remove(name);
-    }
+    remove_all(trailers, |name| {
+        is_invalid(name)
+            || changes.is_some_and(|changes| changes.decided().any(|own| are_alike(own, name)))
+    });
 }
 
 /// Whether the headers announce a body, even if the status does not allow one.
@@ -168,7 +172,7 @@ mod tests {
             ("trailer", "x-sum"),
             ("transfer-encoding", "chunked"),
         ]);
-        limit_trailers(&mut trailers);
+        limit_trailers(&mut trailers, None);
         assert_eq!(trailers, answer(&[("grpc-status", "0")]));
         let mut coded = answer(&[("transfer-encoding", "gzip, chunked")]);
         assert_eq!(without_hop_by_hop(&mut coded, false), Framing::Unknown);

@@ -1,14 +1,12 @@
 //! Hop-by-hop fields, which concern one connection alone. Also the trailers that may be passed on.
 
 use http::header::{
-    AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE,
-    CONTENT_TYPE, COOKIE, EXPECT, HeaderMap, HeaderName, HeaderValue, MAX_FORWARDS, TE, TRAILER,
+    CONNECTION, CONTENT_LENGTH, EXPECT, HeaderMap, HeaderName, HeaderValue, TE, TRAILER,
     TRANSFER_ENCODING, UPGRADE,
 };
 
 use crate::plan::Plan;
-use crate::reading::{HOP_BY_HOP, KEPT, Seen, is_end_to_end, is_hop_by_hop, listed};
-use crate::request::name::form;
+use crate::reading::{HOP_BY_HOP, Seen, listed};
 use crate::upstream::body::Trailers;
 
 /// The protocol to which a request offers to change. An offer of HTTP (`h2c`, or an older name of HTTP/2)
@@ -65,18 +63,13 @@ pub(super) fn remove_always(headers: &mut HeaderMap, seen: Seen) {
     }
 }
 
-/// The trailers of a request that are passed on: those that the client announces and the API may believe. A
-/// field that is removed or rewritten in the head, or that a limit or a route reads there, must not reach the API
-/// after the body: servers that merge trailers would read it. `trailer` is rewritten to name only the trailers that
-/// are passed on.
+/// The trailers of a request that are passed on: those that the client announces and the API may believe. A field that
+/// the proxy knows from the head must not reach the API after the body: servers that merge trailers would read it.
+/// `trailer` is rewritten to name only the trailers that are passed on.
 pub(in crate::proxy) fn limit_trailers(headers: &mut HeaderMap, plan: &Plan) -> Trailers {
     let kept = listed(headers, &TRAILER)
         .filter_map(|name| HeaderName::from_bytes(name).ok())
-        .filter(|name| {
-            !is_hop_by_hop(name) && !KEPT.contains(name) && !NEVER_AFTER_BODY.contains(name)
-        })
-        .filter(|name| !is_end_to_end(name, &plan.server))
-        .filter(|name| !plan.read_headers.contains(&form(name)));
+        .filter(|name| !plan.known_fields.has(name));
     let kept: Trailers = kept.collect();
     headers.remove(TRAILER);
     for name in &kept {
@@ -84,19 +77,6 @@ pub(in crate::proxy) fn limit_trailers(headers: &mut HeaderMap, plan: &Plan) -> 
     }
     kept
 }
-
-/// Fields that do not belong after a body (RFC 9110, 6.5.1). They say what a message is or where it goes,
-/// and limits read them from the head.
-const NEVER_AFTER_BODY: [HeaderName; 8] = [
-    AUTHORIZATION,
-    CACHE_CONTROL,
-    CONTENT_ENCODING,
-    CONTENT_RANGE,
-    CONTENT_TYPE,
-    COOKIE,
-    MAX_FORWARDS,
-    TRAILER,
-];
 
 /// Writes `connection` and `upgrade` for the server: the protocol to which the client offers to change.
 /// `connection` also names `te`, if the client accepts trailers.

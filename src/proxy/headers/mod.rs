@@ -16,7 +16,11 @@ use crate::reading::{Seen, listed};
 /// The name of a field that came over HTTP/2 and is no token (RFC 9110, 5.1). h2 lets a quotation mark pass. A
 /// message with such a name is malformed (RFC 9113, 10.3), because HTTP/1.1 does not allow the name.
 pub(super) fn invalid_name(headers: &HeaderMap) -> Option<&HeaderName> {
-    headers.keys().find(|name| name.as_str().contains('"'))
+    headers.keys().find(|name| is_invalid(name))
+}
+
+fn is_invalid(name: &HeaderName) -> bool {
+    name.as_str().contains('"')
 }
 
 /// Whether a request or an answer takes part in an authentication that holds for the whole connection, by NTLM

@@ -171,6 +171,20 @@ fn a_field_that_comes_twice_or_in_disguise_does_not_count() {
     assert_eq!(nginx.get("/auth-request", &twice).status, 400);
 }
 
+/// The caller handed on the client's `connection: x-api-key`, and the key was not counted.
+#[test]
+fn what_a_caller_hands_on_is_not_hidden_by_connection() {
+    let limit = "[limits.one]\nkey = [\"header:x-api-key\"]\nmissing = \"skip\"\nrate = \"1/h\"\n";
+    let proxy = deciding("", &format!("{limit}[[routes]]\npath = \"/\"\nlimits = [\"one\"]\n"));
+    let address = asked_at(&proxy);
+    let allowed = ["x-api-key", "close, X-API-Key"].map(|named| {
+        let headers = json!({ "x-api-key": "a", "connection": named });
+        let one = json!({ "path": "/", "ip": "203.0.113.7", "headers": headers }).to_string();
+        told(address, &call("POST /check HTTP/1.1\r\nhost: a", &one)).json()["allowed"] == true
+    });
+    assert_eq!(allowed, [true, false]);
+}
+
 #[test]
 fn one_address_in_another_spelling_is_the_same_client() {
     let proxy = deciding("", PER_CLIENT);

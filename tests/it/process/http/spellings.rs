@@ -2,6 +2,7 @@
 //! further, and what is counted is what the API may read.
 
 use crate::support::client::{Connection, get, raw};
+use crate::support::http2;
 use crate::support::proxy::Proxy;
 use crate::support::tidegate::Tidegate;
 use crate::support::upstream::Upstream;
@@ -137,4 +138,105 @@ fn a_cost_that_only_some_read_is_refused() {
     ] {
         assert_eq!(get(proxy.address, "/", headers).status, status, "{headers:?}");
     }
+}
+
+/// An API that reads an underscore as a dash ended the body at `content_length`, and took the rest for another request,
+/// beyond all limits. `x_role` was read as the role that the proxy sets, `accept_encoding` hid the usage.
+#[test]
+fn what_an_api_may_take_for_a_field_of_the_proxy_does_not_reach_it() {
+    let api = Upstream::echoing();
+    let proxy = Proxy::of_one_worker(&api)
+        .limits(
+            "[limits.keys]\nkey = [\"header:x-key\"]\nrate = \"1000000/s\"\n\
+             [limits.tokens]\nkey = []\nrate = \"1000000/s\"\n\
+             cost = { response_json = \"usage\", estimate = 1 }",
+        )
+        .route("path = \"/counted\"\nlimits = [\"keys\", \"tokens\"]")
+        .route(
+            "path = \"/{*rest}\"\n\
+             request_headers = { set = { x-role = \"user\" }, remove = [\"x-debug\", \"x_old\"] }",
+        )
+        .start();
+    let alike = [
+        "content_length",
+        "content.length",
+        "transfer_encoding",
+        "accept_encoding",
+        "keep_alive",
+        "proxy_connection",
+        "proxy_authorization",
+        "proxy_status",
+        "grpc_timeout",
+        "tidegate_over",
+        "x_forwarded_for",
+        "x_role",
+        "x~role",
+        "x_debug",
+        "x-old",
+        "x_key",
+    ];
+    let reaches = ["x_own", "x-keys", "x_roles"];
+    let names: Vec<_> = alike.iter().chain(&reaches).collect();
+    for path in ["/", "/counted"] {
+        let headers: Vec<_> = names
+            .iter()
+            .filter(|name| path == "/" || ***name != "x_key")
+            .map(|name| (**name, "1"))
+            .collect();
+        assert_eq!(
+            Connection::open(proxy.address).request("POST", path, &headers, b"12").status,
+            200
+        );
+        let over_http_1 = api.last();
+        assert_eq!(http2::Client::open(proxy.address).post(path, &headers, b"12").status, 200);
+        for got in [over_http_1, api.last()] {
+            let seen: Vec<_> = got.headers.iter().map(|(name, _)| name.as_str()).collect();
+            let came: Vec<_> = names.iter().filter(|name| seen.contains(**name)).collect();
+            assert_eq!(came.len(), reaches.len(), "{path}: {seen:?}");
+            assert_eq!(got.body, b"12");
+        }
+    }
+    let headers = [("x-key", "a"), ("x_key", "b")];
+    assert_eq!(get(proxy.address, "/counted", &headers).status, 400);
+    let fields = alike.map(|name| format!("{name}: 1\r\n")).concat();
+    let mut client = Connection::open(proxy.address);
+    client.send(format!(
+        "POST / HTTP/1.1\r\nhost: a\r\ntrailer: {}, x-role, x-sum\r\ntransfer-encoding: chunked\r\n\r\n\
+         1\r\nx\r\n0\r\n{fields}x-role: admin\r\nx-sum: 1\r\n\r\n",
+        alike.join(", ")
+    ));
+    assert_eq!(client.reply("POST").status, 200);
+    let trailers = api.last().trailers;
+    assert_eq!(trailers, [("x-sum".to_owned(), "1".to_owned())]);
+}
+
+/// A field that the route removes from answers came to the client behind the body.
+#[test]
+fn what_a_route_decides_in_answers_does_not_come_behind_the_body() {
+    let answer = "HTTP/1.1 200 OK\r\ntrailer: x-internal, x_cost, x-sum\r\n\
+                  transfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\
+                  x-internal: 1\r\nx_cost: 1\r\nx-sum: 1\r\n\r\n";
+    let api = Upstream::saying(&[answer]);
+    let changes = "response_headers = { remove = [\"x-internal\"], set = { x-cost = \"5\" } }";
+    let proxy = Proxy::of_one_worker(&api).route(&format!("path = \"/\"\n{changes}")).start();
+    let reply =
+        Connection::open(proxy.address).get("/", &[("te", "trailers"), ("connection", "te")]);
+    assert_eq!(reply.header("x-cost").as_deref(), Some("5"));
+    assert_eq!(reply.trailers, [("x-sum".to_owned(), "1".to_owned())]);
+}
+
+/// A trusted proxy passed on the client's `connection: x-api-key`. The key was removed, and then the request was
+/// counted without it, while the API had it from the proxy.
+#[test]
+fn what_a_trusted_proxy_passes_on_is_not_hidden_by_connection() {
+    let api = Upstream::echoing();
+    let limit = "key = [\"header:x-api-key\"]\nmissing = \"skip\"\nrate = \"1/h\"";
+    let proxy = Proxy::of_one_worker(&api)
+        .server("trusted_proxies = [\"127.0.0.1\"]")
+        .limit("one", limit)
+        .start();
+    let statuses = ["x-api-key", "close, X-API-Key", "x_api_key"]
+        .map(|named| get(proxy.address, "/", &[("x-api-key", "a"), ("connection", named)]).status);
+    assert_eq!(statuses, [200, 429, 429]);
+    assert_eq!(api.last().header("x-api-key").as_deref(), Some("a"));
 }
