@@ -209,6 +209,12 @@ fn no_second_bucket(spec: &KeySpec, parts: &Parts<'_>, key: &Key) {
                 if !value.is_ascii() || value.trim_ascii().is_empty() {
                     continue;
                 }
+                let alias = name.as_str().replace('-', "_");
+                if alias != name.as_str() {
+                    let mut headers = parts.headers.clone();
+                    headers.insert(HeaderName::try_from(alias).unwrap(), "n1".parse().unwrap());
+                    is_refused_or_the_same(&parts.with(parts.query, headers), name);
+                }
                 let is_credentials = name == "authorization";
                 let has_scheme = value.trim_ascii().iter().any(|byte| matches!(byte, b' ' | b'\t'));
                 let mut invented = vec![];

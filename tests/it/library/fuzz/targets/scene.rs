@@ -146,9 +146,22 @@ impl Connection {
     fn requests(&self) -> Vec<Message> {
         let http = &self.received[..self.switched.unwrap_or(self.received.len())];
         match requests(http) {
-            Framed::Whole(requests) | Framed::Cut(requests, _) => requests,
+            Framed::Whole(requests) | Framed::Cut(requests, _) => {
+                requests.iter().for_each(has_no_look_alikes);
+                requests
+            }
             Framed::Faulty(why) => panic!("at the API: {why}: {}", http.escape_ascii()),
         }
+    }
+}
+
+/// An API that reads names as CGI does (RFC 3875, 4.1.18) reads the same framing and the same key.
+fn has_no_look_alikes(request: &Message) {
+    let folded = |name: &str| name.replace(|c: char| !c.is_ascii_alphanumeric(), "_");
+    for name in ["content-length", "transfer-encoding", "accept-encoding", "x-api-key"] {
+        let alike =
+            |(found, _): &&(String, Vec<u8>)| found != name && folded(found) == folded(name);
+        assert!(request.fields.iter().find(alike).is_none(), "{name}: {request:?}");
     }
 }
 
