@@ -73,6 +73,11 @@ const FAMILIES: &[(&str, &str, &str, Samples)] = &[
             page.sample(&[("via", via), ("status", &status.to_string())], count);
         }
     }),
+    ("counter", "tidegate_refused_total", "Requests that were refused with 4xx, and that no limit rejected, by the reason.", |scrape, page| {
+        for (reason, count) in &scrape.reading.refused {
+            page.sample(&[("reason", reason)], count);
+        }
+    }),
     ("counter", "tidegate_decisions_total", "Decisions of limits on requests.", |scrape, page| {
         for (limit, counts) in &scrape.reading.limits {
             for (decision, count) in OUTCOMES.iter().zip(counts) {

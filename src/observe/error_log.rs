@@ -1,11 +1,12 @@
 //! Errors of clients and servers while requests are served. The workers count the errors, and the process writes the
 //! log lines about them.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::events;
+use super::events::{self, RefusedRequests};
 use super::log_interval::LogIntervals;
 use super::repeated::{FailedExchanges, MalformedRequests, Repeated, SlowClients};
 
@@ -19,6 +20,8 @@ pub(crate) struct ErrorLog {
     pub(crate) failed: FailedExchanges,
     /// Requests that are not valid HTTP.
     pub(crate) malformed: MalformedRequests,
+    /// Requests that were refused with 4xx, and that no limit rejected.
+    pub(crate) refused: Repeated<RefusedRequests, IpAddr>,
     /// Clients that took too long.
     pub(crate) slow: SlowClients,
     /// Proxies in front that are not trusted.
@@ -30,6 +33,7 @@ impl Default for ErrorLog {
         Self {
             failed: Repeated::new(events::upstream_failed),
             malformed: Repeated::new(events::malformed_requests),
+            refused: Repeated::new(events::refused),
             slow: Repeated::new(events::slow_clients),
             untrusted: LogIntervals::new(UNTRUSTED_PAUSE),
         }
@@ -41,6 +45,7 @@ impl ErrorLog {
     pub(crate) fn write(&self, interval: Duration, now: Instant) {
         self.failed.write(interval, now);
         self.malformed.write(interval, now);
+        self.refused.write(interval, now);
         self.slow.write(interval, now);
     }
 }

@@ -3,6 +3,7 @@
 
 use std::fmt::Display;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderName;
@@ -308,6 +309,27 @@ pub(crate) fn shown(key: &str) -> String {
 pub(crate) fn date_and_time(time: Timestamp) -> String {
     let seconds = i64::try_from(time.as_micros() / 1_000_000).unwrap_or_default();
     jiff::Timestamp::from_second(seconds).unwrap_or_default().to_string()
+}
+
+/// Requests that were refused with 4xx, and that no limit rejected.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct RefusedRequests {
+    pub(crate) reason: &'static str,
+    /// The limit that needs what the request lacks.
+    pub(crate) limit: Option<Name>,
+    pub(crate) route: Arc<str>,
+}
+
+/// `count` requests were refused in this way since the last such line. `client` was the last one.
+pub(crate) fn refused(
+    refused: &RefusedRequests,
+    client: &IpAddr,
+    count: u64,
+    interval_ms: Option<u64>,
+) {
+    let RefusedRequests { reason, limit, route } = refused;
+    let limit = limit.as_ref().map(Name::as_str);
+    warn!(target: TARGET, reason, limit, route = &**route, %client, count, interval_ms, "refused");
 }
 
 /// A failed exchange with a server of an upstream.

@@ -1,8 +1,8 @@
 //! Keeps the counts of the last hour, in points of five seconds. The page of the admin endpoint shows these counts as
 //! soon as somebody opens it.
 //!
-//! The memory is bounded: a point has only the busiest limits and routes, with at most 48 bytes each. An hour takes
-//! less than 7 MiB.
+//! The memory is bounded: a point has only the busiest limits and routes, with at most 56 bytes each. An hour takes
+//! less than 8 MiB.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -34,11 +34,11 @@ pub(crate) struct Point {
     /// The time of the second reading, by the steady clock.
     pub(crate) end: Timestamp,
     /// The decisions of the busiest limits, in the order of [`OUTCOMES`](super::metrics::OUTCOMES).
-    pub(crate) limits: Counted<Name, 6>,
+    pub(crate) limits: Counted<Name, 7>,
     /// The outcomes of the busiest routes, in the same order.
-    pub(crate) routes: Counted<Arc<str>, 7>,
+    pub(crate) routes: Counted<Arc<str>, 8>,
     /// The requests of all other routes.
-    pub(crate) others: [u32; 7],
+    pub(crate) others: [u32; 8],
     /// The store's answer time in milliseconds: the median and the 99th percentile. `None` if the store was not
     /// asked.
     pub(crate) store_ms: [Option<f32>; 2],
@@ -56,7 +56,7 @@ pub(crate) fn add(history: &mut History, before: &Reading, now: &Reading, end: T
     });
     let (limits, _) = busiest(limits);
     let (routes, rest) = busiest(routes);
-    let mut others = [0; 7];
+    let mut others = [0; 8];
     rest.iter().for_each(|(_, counts)| add_counts(&mut others, counts));
     let store = now.store_seconds.since(&before.store_seconds);
     #[allow(clippy::cast_possible_truncation, reason = "milliseconds need no more digits")]
@@ -105,7 +105,7 @@ mod tests {
     }
 
     fn answered(requests: u64) -> RouteCounts {
-        let outcomes = [2 * requests, 0, 0, 0, 0, 0, requests];
+        let outcomes = [2 * requests, 0, 0, 0, 0, 0, 0, requests];
         RouteCounts { outcomes, ..RouteCounts::default() }
     }
 
@@ -113,7 +113,7 @@ mod tests {
         Reading {
             limits: limits
                 .iter()
-                .map(|(limit, n)| (name(limit), [*n, 0, 0, 2 * n, 0, 0]))
+                .map(|(limit, n)| (name(limit), [*n, 0, 0, 2 * n, 0, 0, 0]))
                 .collect(),
             routes: routes.iter().map(|(route, n)| ((*route).into(), answered(*n))).collect(),
             ..Reading::default()
@@ -132,10 +132,11 @@ mod tests {
         let ends: Vec<_> = history.iter().map(|point| point.end).collect();
         assert_eq!(ends, [at(1), at(2), at(3)]);
         let limits: Vec<_> = history.iter().map(|point| point.limits.as_slice()).collect();
-        let (a, b) = (|n| (name("a"), [n, 0, 0, 2 * n, 0, 0]), (name("b"), [3, 0, 0, 6, 0, 0]));
+        let (a, b) =
+            (|n| (name("a"), [n, 0, 0, 2 * n, 0, 0, 0]), (name("b"), [3, 0, 0, 6, 0, 0, 0]));
         assert_eq!(limits, [&[][..], &[a(5)], &[b, a(2)]], "the busiest comes first");
         let routes: Vec<_> = history.iter().map(|point| point.routes.as_slice()).collect();
-        let route = |text: &str, n| (Arc::from(text), [2 * n, 0, 0, 0, 0, 0, n]);
+        let route = |text: &str, n| (Arc::from(text), [2 * n, 0, 0, 0, 0, 0, 0, n]);
         assert_eq!(routes, [&[route("/", 1)][..], &[route("/", 7)], &[route("/x", 2)]]);
         assert_eq!(history[0].store_ms, [None; 2]);
     }
@@ -159,7 +160,7 @@ mod tests {
         let mut history = History::default();
         add(&mut history, &Reading::default(), &reading(&limits, &routes), at(1));
         assert_eq!((history[0].routes.len(), history[0].limits.len()), (MOST, MOST));
-        assert_eq!(history[0].others, [30, 0, 0, 0, 0, 0, 15]);
+        assert_eq!(history[0].others, [30, 0, 0, 0, 0, 0, 0, 15]);
         assert!(history[0].routes.iter().all(|(name, _)| **name >= *"/005"));
         let memory = (history[0].routes.capacity(), history[0].limits.capacity());
         assert_eq!(memory, (MOST, MOST), "a point keeps no memory of the others");

@@ -148,7 +148,7 @@ impl Proxy {
             Ok(answer) => (answer.map(|_| Bytes::new()), None),
             Err(Refusal::ClientLeft) => return Err(Refusal::ClientLeft),
             Err(refusal) => {
-                findings.refused(&refusal);
+                findings.refused(&refusal, active, client.peer.address);
                 let route = findings.route.map(|route| &active.plan.routes[route]);
                 let answer = answer::respond(&refusal, &quotas, active, protocol, route);
                 findings.permit.refused(answer.status());

@@ -185,7 +185,7 @@ impl Proxy {
                     if let Refusal::Body(BodyFault::Stalled) = &refusal {
                         client.phase.overdue.set(Some(Overdue::Body));
                     }
-                    record.findings.refused(&refusal);
+                    record.findings.refused(&refusal, &record.active, client.peer.address);
                     let (active, route) = (&*record.active, record.findings.route);
                     let route = route.map(|route| &active.plan.routes[route]);
                     let quotas = &question.quotas;

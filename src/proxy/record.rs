@@ -19,17 +19,21 @@ use super::refusal::{Refusal, client_gone};
 use super::trace::{self, SpanNotes};
 use crate::decide::Form;
 use crate::limit::name::Name;
-use crate::observe::events::FailedExchange;
+use crate::observe::events::{FailedExchange, RefusedRequests};
 use crate::observe::metrics::{DecisionKind, RouteCounter, UpstreamFailure};
 use crate::observe::trace::{LONGEST, RequestSpan, cut};
 use crate::plan::{Action, HeaderChanges, NO_ROUTE};
 use crate::reading::{BadHead, RequestReading, Unreadable};
+use crate::request::client::PeerAddress;
 use crate::request::host::Host;
 use crate::throttle::{Permit, Refused};
 use crate::upstream::progress::{BodyEnd, BodyFault};
 
 /// The target of access lines, for filters.
 const ACCESS: &str = "tidegate::access";
+
+/// The reason of a request that is not valid HTTP.
+const MALFORMED: &str = "malformed";
 
 /// The record of a request. It is dropped with the response's body, and then counts and logs the request.
 #[derive(Debug)]
@@ -73,6 +77,7 @@ impl RequestRecord {
                 client: client.peer.address.as_client(),
                 user_agent: head.headers.get(USER_AGENT).cloned(),
                 limit: None,
+                reason: None,
                 server: None,
                 span,
             })
@@ -147,6 +152,7 @@ impl RequestRecord {
             client = %details.client,
             user_agent = user_agent.as_deref(),
             limit = details.limit.as_ref().map(Name::as_str),
+            reason = details.reason,
             upstream = details.server.as_deref(),
             via = self.via,
             request_id = self.request_id.as_ref().and_then(|id| id.to_str().ok()),
@@ -168,10 +174,11 @@ impl RequestRecord {
 pub(super) fn malformed(active: &Active, client: &ClientConnection, status: StatusCode) {
     let (metrics, via) =
         (&active.metrics, client.peer.address.asks().then_some(Form::Unknown.name()));
+    metrics.refused(MALFORMED);
     match via {
         Some(via) => metrics.asked(via, status),
         None => {
-            let (counter, decision) = (RouteCounter::NO_ROUTE, DecisionKind::Allowed);
+            let (counter, decision) = (RouteCounter::NO_ROUTE, DecisionKind::Refused);
             metrics.request(counter, status, decision, Duration::ZERO, None);
         }
     }
@@ -187,6 +194,7 @@ pub(super) fn malformed(active: &Active, client: &ClientConnection, status: Stat
             duration_ms = 0.0,
             route = NO_ROUTE,
             client = %client.peer.address.as_client(),
+            reason = MALFORMED,
             via,
             "request"
         );
@@ -198,6 +206,8 @@ pub(super) fn malformed(active: &Active, client: &ClientConnection, status: Stat
 pub(super) struct RequestFindings {
     /// The index of the request's route in the plan; `None` if no route was found.
     pub(super) route: Option<usize>,
+    /// The client, once the head has been read.
+    client: Option<IpAddr>,
     /// What the request holds of its limits. It is settled when the response has ended.
     pub(super) permit: Permit,
     /// The decision of all limits together.
@@ -217,6 +227,7 @@ impl RequestFindings {
     /// Notes what the head of a request means.
     pub(super) fn read(&mut self, reading: &RequestReading<'_, '_>) {
         self.route = reading.found.as_ref().ok().copied();
+        self.client = Some(reading.client.address);
         if let Some(details) = &mut self.details {
             details.host = host_text(&reading.host);
             details.client = reading.client.address;
@@ -230,7 +241,7 @@ impl RequestFindings {
             details.host = host.as_ref().and_then(host_text);
         }
         if let BadHead::TooLarge { client, route } = why {
-            self.route = Some(route);
+            (self.route, self.client) = (Some(route), Some(client));
             if let Some(details) = &mut self.details {
                 details.client = client;
             }
@@ -238,8 +249,12 @@ impl RequestFindings {
         why.into()
     }
 
-    /// Notes why the request is not answered by the API.
-    pub(super) fn refused(&mut self, refusal: &Refusal<'_>) {
+    /// Notes why the request is not answered by the API. `peer` is the other end of its connection.
+    pub(super) fn refused(&mut self, refusal: &Refusal<'_>, active: &Active, peer: PeerAddress) {
+        let reason = refusal.reason();
+        if let Some(details) = &mut self.details {
+            details.reason = Some(reason);
+        }
         match refusal {
             Refusal::Upstream(error) => self.failed(error.server(), error.kind()),
             Refusal::Deadline => self.failed(None, UpstreamFailure::Timeout),
@@ -248,6 +263,18 @@ impl RequestFindings {
                 self.decision = DecisionKind::Rejected;
                 if let Some(details) = &mut self.details {
                     details.limit = Some((*limit).clone());
+                }
+            }
+            _ if refusal.meaning().status.is_client_error() => {
+                self.decision = DecisionKind::Refused;
+                active.metrics.refused(reason);
+                // The record counts a body that broke among the malformed requests.
+                if !matches!(refusal, Refusal::Body(BodyFault::Broken)) {
+                    let route = self.route.and_then(|route| active.plan.routes.get(route));
+                    let route = route.map_or_else(|| NO_ROUTE.into(), |route| route.name.clone());
+                    let client = self.client.unwrap_or_else(|| peer.as_client());
+                    let refused = RefusedRequests { reason, limit: None, route };
+                    active.error_log.refused.count(refused, client, Instant::now());
                 }
             }
             _ => {}
@@ -279,6 +306,8 @@ pub(super) struct RequestDetails {
     pub(super) user_agent: Option<HeaderValue>,
     /// The limit that rejected the request.
     pub(super) limit: Option<Name>,
+    /// Why the API did not answer the request.
+    reason: Option<&'static str>,
     /// The upstream's server that was asked last.
     pub(super) server: Option<Arc<str>>,
     /// `None` if the request is not traced.

@@ -156,6 +156,26 @@ impl Refusal<'_> {
         Meaning { status, grpc, detail }
     }
 
+    /// The reason for logs and metrics.
+    pub(super) fn reason(&self) -> &'static str {
+        match self {
+            Self::Call(_) => "bad_call",
+            Self::Unreadable(BadHead::TooLarge { .. }) => "too_large",
+            Self::Head(HeadFault::FieldName)
+            | Self::Unreadable(_)
+            | Self::Body(BodyFault::Broken) => "bad_request",
+            Self::Head(_) | Self::TargetTooLong | Self::Body(BodyFault::TooLarge) => "too_large",
+            Self::NotFound => "no_route",
+            Self::Method(_) => "method",
+            Self::Body(BodyFault::Stalled) => "timeout",
+            Self::Limits(refused) => refused.reason(),
+            Self::Deadline => "deadline",
+            Self::Upstream(error) => error.kind().reason(),
+            Self::ClientLeft | Self::Body(BodyFault::ClientLeft) => "client_left",
+            Self::Panic => "panic",
+        }
+    }
+
     /// Whether an HTTP/1.1 connection must close, since the next bytes may be the rest of this request.
     pub(super) fn closes(&self) -> bool {
         match self {

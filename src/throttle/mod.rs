@@ -160,6 +160,18 @@ impl Refused<'_> {
             Self::StoreUnavailable => 503,
         }
     }
+
+    /// The reason for logs and metrics.
+    pub(crate) fn reason(&self) -> &'static str {
+        match self {
+            Self::Key(KeyError::Absent(_)) => "missing_key",
+            Self::Key(KeyError::Token(_)) => "invalid_token",
+            Self::Key(_) => "bad_key",
+            Self::Cost { .. } => "bad_cost",
+            Self::Throttled { .. } => "throttled",
+            Self::StoreUnavailable => "store",
+        }
+    }
 }
 
 impl Throttle {

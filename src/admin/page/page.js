@@ -17,7 +17,7 @@ const tiles = [{ name: "requests", label: "Requests", hue: "var(--accent)" }, ..
   byId("tiles").append(tile);
   return (numbers) => {
     number.replaceChildren(short(numbers.at(-1) ?? null), element("small", {}, " /s"));
-    tile.classList.toggle("hot", one.name === "failed" && numbers.at(-1) > 0);
+    tile.classList.toggle("hot", ["failed", "refused"].includes(one.name) && numbers.at(-1) > 0);
     spark.replaceChildren(sparkline(numbers.slice(-60), one.hue));
   };
 });
@@ -131,7 +131,7 @@ function showTop() {
 
 function showRoutes() {
   const row = rows(byId("routes").tBodies[0], status.routes.map((route) => route.name), (name) => {
-    const numbers = numberCells(["requests/s", "held/s", "rejected/s", "shadowed/s", "marked/s", "2xx", "3xx", "4xx", "5xx", "total"]);
+    const numbers = numberCells(["requests/s", "held/s", "rejected/s", "shadowed/s", "marked/s", "refused/s", "2xx", "3xx", "4xx", "5xx", "total"]);
     const link = element("button", { type: "button", className: "link mono" }, name);
     link.addEventListener("click", () => choose(`routes/${name}`));
     return { row: element("tr", {}, element("th", { scope: "row" }, link), ...numbers), link, numbers };
@@ -139,11 +139,12 @@ function showRoutes() {
   for (const route of status.routes) {
     const by = route.statuses_per_second, { link, numbers } = row(route.name);
     link.setAttribute("aria-pressed", String(shown === `routes/${route.name}`));
-    const cells = [route.per_second, route.delayed_per_second, route.rejected_per_second, route.shadow_per_second, route.marked_per_second,
+    const cells = [route.per_second, route.delayed_per_second, route.rejected_per_second, route.shadow_per_second, route.marked_per_second, route.refused_per_second,
       by["2xx"], by["3xx"], by["4xx"], by["5xx"], route.total];
     cells.forEach((number, at) => { numbers[at].textContent = short(number); });
     numbers[2].classList.toggle("hot", route.rejected_per_second > 0);
-    numbers[8].classList.toggle("hot", by["5xx"] > 0);
+    numbers[5].classList.toggle("hot", route.refused_per_second > 0);
+    numbers[9].classList.toggle("hot", by["5xx"] > 0);
   }
 }
 
@@ -212,9 +213,10 @@ function say(...lines) {
 
 function showState() {
   const { alarms, summary } = status, isRejecting = status.limits.some((limit) => limit.rejected_per_second > 0);
+  const isGood = !isRejecting && !summary.includes("Refused for other reasons");
   document.title = [alarms[0]?.what, status.host, "tidegate"].filter(Boolean).join(" – ");
   const lines = alarms.map((alarm) => [alarm.level === "error" ? "bad" : "", alarm.what + (alarm.since ? ` since ${clock(alarm.since)}.` : "."), `${alarm.means} ${alarm.do}`]);
-  say(...lines, ...(alarms.length && !isRejecting ? [] : [[isRejecting ? "" : "good", summary, ""]]));
+  say(...lines, ...(alarms.length && !isRejecting ? [] : [[isGood ? "good" : "", summary, ""]]));
 }
 
 function draw() {
@@ -250,9 +252,9 @@ function show(next) {
 }
 
 function showTiles() {
-  // A limit does not see all requests. Then the first tile and the last tile count all requests.
+  // A limit does not see all requests. Then the first tile and the last two tiles count all requests.
   const whole = (point) => (shown.startsWith("limits/") ? point.all : counted(point, shown));
-  const of = (point, at) => (at === 0 ? whole(point).requests : (at === OUTCOMES.length ? whole(point) : counted(point, shown)).decisions[at - 1]);
+  const of = (point, at) => (at === 0 ? whole(point).requests : (at > DECISIONS.length ? whole(point) : counted(point, shown)).decisions[at - 1]);
   tiles.forEach((tile, at) => tile(points.live.map((point) => of(point, at))));
 }
 

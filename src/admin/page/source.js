@@ -8,7 +8,7 @@ const DECISIONS = [
   { name: "shadow", label: "shadowed", hue: "var(--shadow)" },
   { name: "marked", label: "marked", hue: "var(--marked)" },
 ];
-const OUTCOMES = [...DECISIONS, { name: "failed", label: "failed", hue: "var(--failed)" }];
+const OUTCOMES = [...DECISIONS, { name: "failed", label: "failed", hue: "var(--failed)" }, { name: "refused", label: "refused", hue: "var(--refused)" }];
 
 const token = {
   get: () => sessionStorage.getItem("token"),
@@ -58,7 +58,7 @@ function outcomes(of) {
     failed -= these;
     return count - these;
   };
-  return [passed(of("allowed") + of("error")), passed(of("delayed")), of("rejected"), passed(of("shadow")), passed(of("marked")), of("failed")];
+  return [passed(of("allowed") + of("error")), passed(of("delayed")), of("rejected"), passed(of("shadow")), passed(of("marked")), of("failed"), of("refused")];
 }
 
 const byName = (list, count) => Object.assign(Object.create(null), Object.fromEntries(list.map((one) => [one.name, count(one)])));
@@ -68,7 +68,7 @@ function perSecond(status) {
   const count = (one) => ({ requests: one.per_second, decisions: outcomes(of(one)) });
   return {
     time: Date.parse(status.time), all: count(status.requests),
-    limits: byName(status.limits, (one) => ({ decisions: [...DECISIONS.map(({ name }) => of(one)(name)), 0] })), routes: byName(status.routes, count),
+    limits: byName(status.limits, (one) => ({ decisions: [...DECISIONS.map(({ name }) => of(one)(name)), 0, of(one)("refused")] })), routes: byName(status.routes, count),
     store: [status.store.p50_ms, status.store.p99_ms],
   };
 }

@@ -1,6 +1,7 @@
 //! The alarms: problems that an operator should look at now. The worst alarm comes first. Each alarm says what it means
 //! and what to do. The page and `tidegate top` show these words.
 
+use std::cmp::Reverse;
 use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
@@ -14,6 +15,11 @@ use crate::observe::metrics::{DecisionKind, FAILED, Reading, RouteCounts};
 use crate::plan::{OnStoreError, Plan};
 use crate::upstream::health::UpstreamState;
 use crate::worker::Published;
+
+/// From this share of the requests of the last seconds on, refused requests are an alarm, if they are not fewer than
+/// this number. A scanner that looks for a path or two is no alarm.
+const REFUSED_PERCENT: u64 = 5;
+const FEWEST_REFUSED: u64 = 5;
 
 /// The most names in one alarm.
 const NAMES: usize = 3;
@@ -29,6 +35,7 @@ impl StatusFacts<'_> {
         if down.is_empty() {
             alarms.extend(self.failing());
         }
+        alarms.extend(self.refusing());
         alarms.extend(self.store_away(&published.plan));
         alarms.extend(others.iter().filter_map(|state| self.servers_aside(state)));
         alarms.extend(self.file());
@@ -48,16 +55,21 @@ impl StatusFacts<'_> {
         let all_are = |modes: &[Mode]| {
             !plan.limits.is_empty() && plan.limits.iter().all(|spec| modes.contains(&spec.mode))
         };
-        match names.is_empty() {
+        let refusals = self.refusals();
+        let limits = match names.is_empty() {
             true if all_are(&[Mode::Shadow]) => {
                 "Every limit is in shadow: none rejects.".to_owned()
             }
             true if all_are(&[Mode::Shadow, Mode::Mark]) => {
                 "Every limit marks or is in shadow: none rejects.".to_owned()
             }
-            true if is_well => "All is well. No limit rejects.".to_owned(),
+            true if is_well && refusals.is_empty() => "All is well. No limit rejects.".to_owned(),
             true => "No limit rejects.".to_owned(),
             false => format!("Rejecting now: {}.", names.join(", ")),
+        };
+        match refusals.is_empty() {
+            true => limits,
+            false => format!("{limits} Refused for other reasons: {}.", reasons(&refusals)),
         }
     }
 
@@ -97,6 +109,30 @@ impl StatusFacts<'_> {
         let alarm =
             json!({ "level": "error", "what": what, "since": null, "means": means, "do": todo });
         (!names.is_empty()).then_some(alarm)
+    }
+
+    /// The requests of the last seconds that were refused with 4xx, and that no limit rejected: the reasons with their
+    /// counts.
+    fn refusals(&self) -> Vec<(&'static str, u64)> {
+        let [before, last] = [self.oldest, self.later].map(|it| &it.reading.refused);
+        let counts = last.iter().map(|(reason, last)| {
+            (*reason, last.saturating_sub(before.get(reason).copied().unwrap_or_default()))
+        });
+        counts.filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// A share of the requests is refused, and no limit is the reason.
+    fn refusing(&self) -> Option<Value> {
+        let refusals = self.refusals();
+        let refused: u64 = refusals.iter().map(|(_, count)| count).sum();
+        let [before, last] = [self.oldest, self.later].map(|it| it.reading.total().requests());
+        let share = 100 * refused / last.saturating_sub(before).max(refused).max(1);
+        let what = format!("Requests are refused: {share} % of all, {}", reasons(&refusals));
+        let means = "tidegate answers them with 4xx. No limit is the reason, and the API does not see them.";
+        let todo = "Look at the lines `refused` of tidegate's log: they have the reason, the limit that needs the key, and a client.";
+        let alarm =
+            json!({ "level": "warning", "what": what, "since": null, "means": means, "do": todo });
+        (refused >= FEWEST_REFUSED && share >= REFUSED_PERCENT).then_some(alarm)
     }
 
     fn store_away(&self, plan: &Plan) -> Option<Value> {
@@ -174,6 +210,14 @@ fn status(reason: &str) -> Option<u16> {
         _ if reason.ends_with("in time") => Some(504),
         _ => Some(502),
     }
+}
+
+/// These reasons with their counts, the most frequent first.
+fn reasons(counts: &[(&'static str, u64)]) -> String {
+    let mut counts = counts.to_vec();
+    counts.sort_by_key(|(_, count)| Reverse(*count));
+    let texts: Vec<_> = counts.iter().map(|(reason, count)| format!("{reason} {count}")).collect();
+    texts.join(", ")
 }
 
 /// The first of these names.

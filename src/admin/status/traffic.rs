@@ -29,6 +29,7 @@ impl StatusFacts<'_> {
     pub(super) fn requests(&self) -> Value {
         let readings @ [before, last, now] = self.readings();
         let mut requests = self.counted(readings.map(Reading::total).each_ref());
+        requests["refused"] = json!(now.refused);
         requests["waiting"] = self.admin.process.waiting.held().into();
         requests["received_bytes_total"] = now.received.into();
         let received = self.per_second(before.received, last.received);

@@ -92,6 +92,8 @@ pub(crate) enum DecisionKind {
     Shadow,
     /// A limit that marks would have rejected the request.
     Marked,
+    /// The request was refused with 4xx for another reason than a limit that is used up.
+    Refused,
 }
 
 impl Metrics {
@@ -181,6 +183,11 @@ impl WorkerMetrics {
         }
     }
 
+    /// Counts a request that was refused with 4xx, and that no limit rejected.
+    pub(crate) fn refused(&self, reason: &'static str) {
+        *self.counts.lock().refused.entry(reason).or_default() += 1;
+    }
+
     /// Counts a call that asked for a decision. `via` is how it asked, `status` what the request's client gets.
     pub(crate) fn asked(&self, via: &'static str, status: StatusCode) {
         *self.counts.lock().asked.entry((via, status.as_u16())).or_default() += 1;
@@ -250,8 +257,12 @@ struct Counts {
     /// By the fingerprint of the upstream's name.
     upstreams: HashMap<u64, (Name, UpstreamCounts)>,
     asked: AskedCounts,
+    refused: RefusedCounts,
     store_seconds: Histogram,
 }
+
+/// Requests that were refused with 4xx, and that no limit rejected, by the reason.
+pub(crate) type RefusedCounts = BTreeMap<&'static str, u64>;
 
 /// Calls that asked for a decision, by how they asked and by the status that the request's client gets.
 pub(crate) type AskedCounts = BTreeMap<(&'static str, u16), u64>;
@@ -287,24 +298,25 @@ impl Default for Counts {
             decisions: HashMap::default(),
             upstreams: HashMap::default(),
             asked: AskedCounts::new(),
+            refused: RefusedCounts::new(),
             store_seconds: Histogram::default(),
         }
     }
 }
 
 /// How often each [`DecisionKind`] occurred, in the order of its variants.
-pub(crate) type DecisionCounts = [u64; 6];
+pub(crate) type DecisionCounts = [u64; 7];
 
 /// How often each of the [`OUTCOMES`] occurred.
-pub(crate) type OutcomeCounts = [u64; 7];
+pub(crate) type OutcomeCounts = [u64; 8];
 
 /// The labels of [`DecisionKind`], in the order of its variants. Then the label of failed requests: no limit
 /// rejected them, and their answers had a 5xx status.
-pub(crate) const OUTCOMES: [&str; 7] =
-    ["allowed", "delayed", "error", "rejected", "shadow", "marked", "failed"];
+pub(crate) const OUTCOMES: [&str; 8] =
+    ["allowed", "delayed", "error", "rejected", "shadow", "marked", "refused", "failed"];
 
 /// The index of the failed requests.
-pub(crate) const FAILED: usize = 6;
+pub(crate) const FAILED: usize = 7;
 
 #[cfg(test)]
 mod tests;

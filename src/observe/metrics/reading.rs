@@ -5,7 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::routes::add;
-use super::{AskedCounts, DecisionCounts, Histogram, RouteCounts, UpstreamCounts, WorkerMetrics};
+use super::{
+    AskedCounts, DecisionCounts, Histogram, RefusedCounts, RouteCounts, UpstreamCounts,
+    WorkerMetrics,
+};
 use crate::limit::name::Name;
 
 /// The most routes that are read under one lock. Between two such reads the worker can count.
@@ -20,6 +23,7 @@ pub(crate) struct Reading {
     pub(crate) limits: BTreeMap<Name, DecisionCounts>,
     pub(crate) upstreams: BTreeMap<Name, UpstreamCounts>,
     pub(crate) asked: AskedCounts,
+    pub(crate) refused: RefusedCounts,
     pub(crate) store_seconds: Histogram,
     pub(crate) received: u64,
     pub(crate) sent: u64,
@@ -41,6 +45,9 @@ impl Reading {
         }
         for (call, count) in &counts.asked {
             *self.asked.entry(*call).or_default() += count;
+        }
+        for (reason, count) in &counts.refused {
+            *self.refused.entry(*reason).or_default() += count;
         }
         self.store_seconds.add(&counts.store_seconds);
         self.received += worker.received.load(Ordering::Relaxed);
@@ -101,11 +108,11 @@ mod tests {
         for route in reading.routes.values() {
             assert_eq!(route.statuses.0[..], [(200, 2), (204, 2), (404, 2), (503, 2)]);
             assert_eq!([2, 3, 4, 5].map(|class| route.statuses.of_class(class)), [4, 0, 2, 2]);
-            assert_eq!(route.outcomes, [6, 0, 0, 2, 0, 0, 2]);
+            assert_eq!(route.outcomes, [6, 0, 0, 2, 0, 0, 0, 2]);
         }
         let routes = ROUTES_AT_ONCE as u64 * 2 + 1;
-        let outcomes = [6 * routes, 0, 0, 2 * routes, 0, 0, 2 * routes];
+        let outcomes = [6 * routes, 0, 0, 2 * routes, 0, 0, 0, 2 * routes];
         assert_eq!(reading.total().outcomes, outcomes);
-        assert_eq!(reading.limits[&Name::new("a").unwrap()], [0, 0, 0, 2, 0, 0]);
+        assert_eq!(reading.limits[&Name::new("a").unwrap()], [0, 0, 0, 2, 0, 0, 0]);
     }
 }

@@ -83,12 +83,15 @@ impl Screen<'_> {
             let of = |route: &Value| route["statuses_per_second"][class].as_f64();
             figure(Some(list(status, "routes").iter().filter_map(of).sum()))
         };
-        let failed = requests["failed_per_second"].as_f64();
+        let [refused, failed] =
+            ["refused_per_second", "failed_per_second"].map(|name| requests[name].as_f64());
         let second = ScreenLine::of(Style::Title, figure(requests["per_second"].as_f64()))
             .and(Style::Text, " requests/s")
             .value("2xx", classes("2xx"))
             .value("4xx", classes("4xx"))
             .value("5xx", classes("5xx"))
+            .and(Style::Faint, "  refused ")
+            .and(bad_if(refused.is_some_and(|it| it > 0.0)), figure(refused))
             .and(Style::Faint, "  failed ")
             .and(bad_if(failed.is_some_and(|it| it > 0.0)), figure(failed))
             .value("waiting", text(&requests["waiting"]))

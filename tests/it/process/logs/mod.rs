@@ -1,6 +1,7 @@
 //! What an operator reads.
 
 mod readers;
+mod refused;
 mod throttled;
 
 use std::net::SocketAddr;

@@ -270,6 +270,29 @@ fn that_the_api_is_down_is_seen() {
     assert_eq!(page.complaints, [""; 0]);
 }
 
+/// All requests were refused because they lacked their key, and the page was green: "Allowed 50/s".
+#[test]
+fn refused_requests_are_never_under_green() {
+    let limit = "key = [\"header:x-api-key\"]\nmissing = \"reject\"\nrate = \"9/s\"";
+    let proxy = Proxy::answering().admin().limit("keys", limit).start();
+    let mut page = open(&proxy);
+    page.wait("#state", |text| text.starts_with("All is well"));
+    wait_until("the requests count as refused", || {
+        assert_eq!(get(proxy.address, "/", &[]).status, 400);
+        let points = page.js("points.live.map((point) => point.all.decisions)");
+        points.as_array().unwrap().iter().any(|it| it[6].as_f64() > Some(0.0))
+    });
+    let points = page.js("points.live.map((point) => point.all.decisions[0])");
+    assert!(points.as_array().unwrap().iter().all(|allowed| *allowed == 0.0), "{points}");
+    for _ in 0..4 {
+        get(proxy.address, "/", &[]);
+    }
+    let state = page.wait("#state", |text| text.starts_with("Requests are refused"));
+    assert!(state.contains("100 % of all, missing_key"), "{state}");
+    assert_eq!(page.js("document.querySelectorAll('#state .good').length"), 0);
+    assert_fits(&mut page);
+}
+
 /// A series of zeros drew its line over the one below.
 #[test]
 fn what_is_zero_paints_over_nothing() {
@@ -277,9 +300,9 @@ fn what_is_zero_paints_over_nothing() {
     let mut page = open(&proxy);
     page.wait("#state", |text| text.starts_with("All is well"));
     let strokes = "(() => { const time = Date.now(); plots.decisions.show(OUTCOMES, [0, 1, 2, 3].map((at) => \
-         ({ time: time - 3000 + 1000 * at, values: [5, 0, at === 3 ? 2 : 0, 0, 0, 0] })), time - 4000, time, []); \
+         ({ time: time - 3000 + 1000 * at, values: [5, 0, at === 3 ? 2 : 0, 0, 0, 0, 0] })), time - 4000, time, []); \
          return [...plots.decisions.svg.querySelectorAll('path[fill=none]')].map((it) => \
          it.getAttribute('d').split(/[ML]/).length - 1); })()";
     // Of what is rejected: the last point, and the one before, from which its line rises.
-    assert_eq!(page.js(strokes), json!([4, 0, 2, 0, 0, 0]));
+    assert_eq!(page.js(strokes), json!([4, 0, 2, 0, 0, 0, 0]));
 }
