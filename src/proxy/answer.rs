@@ -1,16 +1,16 @@
 //! The answers that tidegate composes itself. [`respond`] is the only place that turns a refusal into an
 //! answer.
 
-use http::header::{ALLOW, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{ALLOW, CACHE_CONTROL, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{Method, StatusCode};
 
 use super::active::Active;
-use super::headers::change_answer;
+use super::headers::change;
 use super::headers::quotas::write_quotas;
 use super::protocol::{ProblemType, Protocol};
 use super::refusal::{Meaning, Refusal};
 use super::rejection::RejectionContent;
-use super::response::{OwnResponse, own, trailers_only};
+use super::response::{NO_STORE, OwnResponse, own, trailers_only};
 use crate::decide::BadCall;
 use crate::limit::decision::whole_seconds;
 use crate::plan::RouteSpec;
@@ -68,8 +68,10 @@ pub(super) fn respond(
             answer
         }
     };
-    if let Some(route) = route {
-        change_answer(answer.headers_mut(), route);
+    if let Some(changes) = route.and_then(|route| route.options().response.as_ref()) {
+        change(answer.headers_mut(), changes);
+        // A route may let caches keep the answers of its API, but never an error.
+        answer.headers_mut().insert(CACHE_CONTROL, NO_STORE);
     }
     answer
 }

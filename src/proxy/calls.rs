@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use futures_util::future::try_join_all;
 use http::StatusCode;
-use http::header::HeaderValue;
+use http::header::{CACHE_CONTROL, HeaderValue};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use tokio::time::{Instant, timeout};
@@ -72,7 +72,10 @@ impl Proxy {
             }
             Form::AuthRequest | Form::ForwardAuth | Form::Unknown => {
                 let asked = fields::question(form, &mut exchange.head)?;
-                fields::answer(form, self.decide(active, client, asked, None).await?)
+                let mut answer =
+                    fields::answer(form, self.decide(active, client, asked, None).await?);
+                answer.headers_mut().insert(CACHE_CONTROL, response::NO_STORE);
+                answer
             }
         };
         Ok(answer.map(ResponseBody::whole))

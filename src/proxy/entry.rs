@@ -62,8 +62,12 @@ impl Proxy {
         client: &ClientConnection,
         fault: HeadFault,
     ) -> Answer {
-        let protocol = protocol(request.headers(), Seen::of(request.headers()));
-        let answer = self.own(&Refusal::Head(fault), protocol, request.method());
+        let (method, headers) = (request.method(), request.headers());
+        let protocol = match client.peer.address.asks() {
+            true => plain(headers, Seen::of(headers)),
+            false => protocol(method, headers, Seen::of(headers)),
+        };
+        let answer = self.own(&Refusal::Head(fault), protocol, method);
         let address = client.peer.address.as_client();
         self.active().error_log.malformed.count(fault.to_string(), address, Instant::now());
         self.malformed(client, answer.status());

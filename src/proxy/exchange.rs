@@ -54,8 +54,8 @@ impl Exchange {
 
     fn new(head: request::Parts, body: Option<Incoming>) -> Self {
         let seen = Seen::of(&head.headers);
-        let (protocol, body_end) = (protocol(&head.headers, seen), BodyEnd::default());
-        let began = Instant::now();
+        let protocol = protocol(&head.method, &head.headers, seen);
+        let (began, body_end) = (Instant::now(), BodyEnd::default());
         Self { began, head, asked: None, seen, protocol, body, body_end, switched: None }
     }
 }

@@ -31,7 +31,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::HeaderValue;
-use http::{HeaderMap, Version};
+use http::{HeaderMap, Response, Version};
 use http_body::Body as _;
 use tokio::time::{Instant, timeout};
 
@@ -298,7 +298,9 @@ impl Proxy {
         let over;
         Admission { permit: findings.permit, decision: findings.decision, over } = admitted?;
         if let Some(form) = form {
-            let mut answer = response::own(form.allowed(), None, Bytes::new());
+            // This is no answer for the client, which gets that of its API. `answer_call` makes the answer to the call.
+            let mut answer = Response::new(Bytes::new());
+            *answer.status_mut() = form.allowed();
             // The proxy that asks may pass this field on to the API, as tidegate does.
             answer.headers_mut().extend(over.map(|over| (TIDEGATE_OVER.clone(), over)));
             write_quotas(answer.headers_mut(), active, &question.quotas);
@@ -352,7 +354,9 @@ impl Proxy {
 /// The last changes to the answer of a request that the limits let pass.
 fn finish(headers: &mut HeaderMap, active: &Active, route: &RouteSpec, quotas: &[Quota<'_>]) {
     write_quotas(headers, active, quotas);
-    headers::change_answer(headers, route);
+    if let Some(changes) = &route.options().response {
+        headers::change(headers, changes);
+    }
 }
 
 fn write_quotas(headers: &mut HeaderMap, active: &Active, quotas: &[Quota<'_>]) {

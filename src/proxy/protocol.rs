@@ -1,5 +1,6 @@
 //! Which protocol a request speaks. The protocol decides what a refusal looks like.
 
+use http::Method;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
 use mediatype::{MediaType, MediaTypeList, Name, ReadParams as _};
 
@@ -80,6 +81,21 @@ pub(super) enum GrpcKind {
 }
 
 impl GrpcKind {
+    /// The kind of a call with this `content-type`. `None` if it is no call of gRPC.
+    fn of(media_type: &[u8]) -> Option<Self> {
+        // A message's format may follow, or parameters.
+        let is_end = |byte: &u8| matches!(byte, b'+' | b';' | b' ' | b'\t');
+        let name = media_type.split(is_end).next()?;
+        let kinds = [
+            (&b"application/grpc"[..], Self::Native),
+            (b"application/grpc-web", Self::Web),
+            (b"application/grpc-web-text", Self::WebText),
+        ];
+        // Upper and lower case are alike in media types (RFC 9110, 8.3.1).
+        let found = kinds.into_iter().find(|(known, _)| name.eq_ignore_ascii_case(known));
+        found.map(|(_, kind)| kind)
+    }
+
     /// The type of an answer to a call of this kind. A gRPC-Web client may take no other kind
     /// (`PROTOCOL-WEB.md` of grpc/grpc). These are the types that Envoy answers with.
     pub(super) fn media_type(self) -> HeaderValue {
@@ -96,21 +112,15 @@ pub(super) fn plain(asked: &HeaderMap, seen: Seen) -> Protocol {
     Protocol::Http(ProblemType::accepted(asked, seen))
 }
 
-/// The protocol of a request with these headers.
-pub(super) fn protocol(asked: &HeaderMap, seen: Seen) -> Protocol {
-    let kind = if seen.has(Seen::TYPE) { asked.get(CONTENT_TYPE) } else { None };
-    let kind = kind.map(HeaderValue::as_bytes).unwrap_or_default();
-    // Upper and lower case are alike in media types (RFC 9110, 8.3.1).
-    let begins =
-        |begin: &[u8]| kind.get(..begin.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(begin));
-    if !begins(b"application/grpc") {
-        plain(asked, seen)
-    } else if begins(b"application/grpc-web-text") {
-        Protocol::Grpc(GrpcKind::WebText)
-    } else if begins(b"application/grpc-web") {
-        Protocol::Grpc(GrpcKind::Web)
-    } else {
-        Protocol::Grpc(GrpcKind::Native)
+/// The protocol of a request with this method and these headers.
+///
+/// Every call of gRPC is a POST. A refusal by gRPC has the status 200, and a cache would keep it as the answer to a GET.
+pub(super) fn protocol(method: &Method, asked: &HeaderMap, seen: Seen) -> Protocol {
+    let may_call = seen.has(Seen::TYPE) && *method == Method::POST;
+    let kind = if may_call { asked.get(CONTENT_TYPE) } else { None };
+    match kind.and_then(|kind| GrpcKind::of(kind.as_bytes())) {
+        Some(kind) => Protocol::Grpc(kind),
+        None => plain(asked, seen),
     }
 }
 
@@ -128,13 +138,23 @@ mod tests {
             ("application/grpc-web+proto", Protocol::Grpc(Web)),
             ("application/gRPC-Web", Protocol::Grpc(Web)),
             ("APPLICATION/GRPC-WEB-TEXT", Protocol::Grpc(WebText)),
+            ("application/grpc;charset=utf-8", Protocol::Grpc(Native)),
+            ("application/grpc-web-text+proto", Protocol::Grpc(WebText)),
             ("application/grp", Protocol::Http(ProblemType::Problem)),
+            ("application/grpcx", Protocol::Http(ProblemType::Problem)),
+            ("application/grpc-other", Protocol::Http(ProblemType::Problem)),
+            ("application/grpc-webx", Protocol::Http(ProblemType::Problem)),
             ("application/json", Protocol::Http(ProblemType::Problem)),
             ("", Protocol::Http(ProblemType::Problem)),
         ] {
             let mut headers = HeaderMap::new();
             headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-            assert_eq!(protocol(&headers, Seen::of(&headers)), spoken, "{kind}");
+            let of = |method| protocol(&method, &headers, Seen::of(&headers));
+            assert_eq!(of(Method::POST), spoken, "{kind}");
+            for method in [Method::GET, Method::HEAD, Method::PUT, Method::OPTIONS] {
+                let plain = Protocol::Http(ProblemType::Problem);
+                assert_eq!(of(method), plain, "{kind}: every call is a POST");
+            }
         }
     }
 
@@ -172,7 +192,7 @@ mod tests {
             for list in &accept {
                 headers.append(ACCEPT, HeaderValue::from_static(list));
             }
-            let found = protocol(&headers, Seen::of(&headers));
+            let found = plain(&headers, Seen::of(&headers));
             assert_eq!(found, Protocol::Http(answered), "{accept:?}");
         }
     }

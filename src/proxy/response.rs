@@ -1,19 +1,22 @@
 //! The parts of responses that tidegate composes itself. `answer` and `rejection` put them together.
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
+use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderValue};
 use http::{Response, StatusCode, Version};
 
 use super::grpc;
 use super::protocol::GrpcKind;
 
 const CLOSE: HeaderValue = HeaderValue::from_static("close");
+pub(super) const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 pub(super) const PLAIN_TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
 /// A response that tidegate composes itself, with its whole body.
 pub(super) type OwnResponse = Response<Bytes>;
 
 /// A response with this status and body. `kind` is the media type of the body.
+///
+/// No cache may keep it: it was made for one moment and one client, and the next one would get it from the cache.
 pub(super) fn own(
     status: StatusCode,
     kind: Option<HeaderValue>,
@@ -21,6 +24,7 @@ pub(super) fn own(
 ) -> OwnResponse {
     let mut answer = Response::new(body.into());
     *answer.status_mut() = status;
+    answer.headers_mut().insert(CACHE_CONTROL, NO_STORE);
     if let Some(kind) = kind {
         answer.headers_mut().insert(CONTENT_TYPE, kind);
     }

@@ -10,7 +10,7 @@ pub(super) mod x_forwarded;
 
 use http::header::{AUTHORIZATION, HeaderMap, HeaderName, PROXY_AUTHENTICATE, WWW_AUTHENTICATE};
 
-use crate::plan::{HeaderChanges, RouteSpec};
+use crate::plan::HeaderChanges;
 use crate::reading::{Seen, listed};
 
 /// The name of a field that came over HTTP/2 and is no token (RFC 9110, 5.1). h2 lets a quotation mark pass. A
@@ -36,7 +36,8 @@ pub(super) fn authenticates_connection(headers: &HeaderMap, seen: Seen) -> bool 
             || listed(headers, &PROXY_AUTHENTICATE).any(is_such))
 }
 
-/// Makes a route's changes to a request or an answer.
+/// Makes a route's changes to a request or an answer. The changes to an answer come after all other fields, also on an
+/// answer of tidegate's own: a page of another site can read a 429 and its `retry-after` only if CORS fields allow it.
 pub(super) fn change(headers: &mut HeaderMap, changes: &HeaderChanges) {
     for name in &changes.remove {
         headers.remove(name);
@@ -46,15 +47,6 @@ pub(super) fn change(headers: &mut HeaderMap, changes: &HeaderChanges) {
     }
     for (name, value) in &changes.add {
         headers.append(name, value.clone());
-    }
-}
-
-/// Makes the changes of a route's `response_headers` to an answer. They come after all other fields, also on an
-/// answer of tidegate's own: a page of another site can read a 429 and its `retry-after` only if CORS fields
-/// allow it.
-pub(super) fn change_answer(headers: &mut HeaderMap, route: &RouteSpec) {
-    if let Some(changes) = &route.options().response {
-        change(headers, changes);
     }
 }
 

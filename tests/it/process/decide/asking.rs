@@ -8,7 +8,8 @@ use super::{
     PER_CLIENT, as_nginx, as_traefik, asked_at, assert_wait, deciding, file, file_at, on_a_socket,
     trusting,
 };
-use crate::support::client::{Connection, get};
+use crate::support::client::{Connection, Reply, get};
+use crate::support::http2::Client;
 use crate::support::metrics::Metrics;
 use crate::support::port::Port;
 use crate::support::tidegate::Tidegate;
@@ -88,6 +89,40 @@ fn the_client_is_the_right_most_address_that_is_no_trusted_proxy() {
         let line = proxy.log.wait("request", |line| line["path"] == path);
         assert_eq!(line["client"], client, "{path}");
     }
+}
+
+/// No cache between may keep a decision. The client of an allowed request gets the answer of the API, about which
+/// tidegate says nothing.
+#[test]
+fn a_decision_is_not_kept_and_says_nothing_about_the_apis_answer() {
+    let proxy = deciding("", PER_CLIENT);
+    let address = asked_at(&proxy);
+    let mut caller = Connection::open(address);
+    let none = Some("no-store");
+    let of = |reply: &Reply| reply.header("cache-control");
+    for status in [204, 204, 403] {
+        let reply = as_nginx(&mut caller, "/a/b", "203.0.113.7");
+        assert_eq!((reply.status, of(&reply).as_deref()), (status, none));
+    }
+    for status in [200, 200, 429] {
+        let client = [("x-forwarded-for", "203.0.113.8"), ("content-type", "application/grpc")];
+        let reply = as_traefik(&mut caller, "/a/b", &client);
+        assert_eq!((reply.status, of(&reply).as_deref()), (status, none));
+    }
+    for kept in [json!(null), json!(null), json!("no-store")] {
+        let asked = json!({ "path": "/a/b", "ip": "203.0.113.9" }).to_string();
+        let reply = caller.request("POST", "/check", &[], asked.as_bytes());
+        assert_eq!(
+            (of(&reply).as_deref(), &reply.json()["headers"]["cache-control"]),
+            (none, &kept)
+        );
+    }
+    let odd = caller.request("POST", "/settle", &[], b"{}");
+    assert_eq!((odd.status, of(&odd).as_deref()), (400, none));
+    // The status of a gRPC refusal would be a permission.
+    let head = ("x-large", "x".repeat(40_000));
+    let call = [("content-type", "application/grpc"), (head.0, head.1.as_str())];
+    assert_eq!(Client::open(address).post("/auth-request", &call, b"").status, 431);
 }
 
 /// Servers take targets that the proxy's own reader of HTTP does not. A client must not fail by them.

@@ -6,7 +6,7 @@ use h2::server::SendResponse;
 use http::{HeaderMap, Request, Response};
 
 use crate::support::api::{Api, echo};
-use crate::support::client::{Reply, get};
+use crate::support::client::{Connection, Reply, get};
 use crate::support::http2::Client;
 use crate::support::proxy::Proxy;
 use crate::support::tidegate::Tidegate;
@@ -87,10 +87,44 @@ fn a_call_from_a_browser_is_answered_in_its_own_kind_of_grpc() {
         ("application/grpc-web-text", "application/grpc-web-text+proto"),
         ("application/grpc-web-text+proto", "application/grpc-web-text+proto"),
     ] {
-        let reply = get(proxy.address, "/", &[("content-type", asked)]);
+        let call = [("content-type", asked)];
+        let reply = Connection::open(proxy.address).request("POST", "/", &call, b"");
         assert_eq!((reply.status, reply.body.len()), (200, 0), "{asked}");
         assert_eq!(reply.header("content-type").as_deref(), Some(answered));
         assert_eq!(reply.header("grpc-status").as_deref(), Some("8"), "{asked}");
+    }
+}
+
+/// A regression: one such request put an empty answer with the status 200 into a cache in front, for all others.
+#[test]
+fn a_request_that_is_no_call_gets_no_grpc_answer() {
+    let proxy = before(&Api::h2c());
+    let mut new = Client::open(proxy.address);
+    let mut old = Connection::open(proxy.address);
+    new.post("/limited", &CALL, b"x");
+    let large = "x".repeat(40_000);
+    for method in ["GET", "HEAD", "PUT", "DELETE", "OPTIONS"] {
+        for kind in ["application/grpc", "application/grpc+proto", "application/grpc-web-text"] {
+            let of_grpc = [("content-type", kind), ("te", "trailers")];
+            for (path, status) in
+                [("/limited", 429), ("/nowhere", 404), ("/t.T/a%2fb", 400), ("/dead", 502)]
+            {
+                for reply in [
+                    old.request(method, path, &of_grpc, b""),
+                    new.begin(method, path, &of_grpc).reply(),
+                ] {
+                    assert_eq!(reply.status, status, "{method} {path} {kind}: {reply:?}");
+                    assert_eq!(reply.header("grpc-status"), None, "{method} {path}");
+                    assert_eq!(reply.body.is_empty(), method == "HEAD", "{method} {path}");
+                }
+            }
+            let head = [&of_grpc[..], &[("x-large", &large)]].concat();
+            assert_eq!(new.begin(method, "/t.T/Large", &head).reply().status, 431, "{method}");
+        }
+    }
+    for kind in ["application/grpcx", "application/grpc-other", "text/plain"] {
+        let reply = new.post("/limited", &[("content-type", kind)], b"x");
+        assert_eq!(reply.status, 429, "{kind} is no type of gRPC");
     }
 }
 

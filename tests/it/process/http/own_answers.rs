@@ -1,8 +1,9 @@
 //! Answers to throttled clients that an operator has written for the clients' libraries.
 
 use crate::support::client::{Connection, Reply};
+use crate::support::http2::Client;
 use crate::support::proxy::Proxy;
-use crate::support::upstream::Upstream;
+use crate::support::upstream::{Upstream, nobody};
 
 /// The first rejection of a proxy with these lines of `[reject]` and this rate.
 fn rejected(rate: &str, reject: &str, headers: &[(&str, &str)]) -> Reply {
@@ -13,9 +14,9 @@ fn rejected(rate: &str, reject: &str, headers: &[(&str, &str)]) -> Reply {
         .start();
     let mut client = Connection::open(proxy.address);
     if rate != "0/s" {
-        assert_eq!(client.get("/", headers).status, 200);
+        assert_eq!(client.request("POST", "/", headers, b"").status, 200);
     }
-    client.get("/", headers)
+    client.request("POST", "/", headers, b"")
 }
 
 fn number(reply: &Reply, name: &str) -> u64 {
@@ -124,4 +125,50 @@ fn a_limit_has_its_own_type_and_longest_wait() {
     assert_eq!((reply.status, reply.text().as_str()), (429, "{}"));
     assert_eq!(reply.header("content-type").as_deref(), Some("application/json"));
     assert_eq!(reply.header("retry-after"), None);
+}
+
+/// A regression: a cache in front kept an error, and gave it to all others. A route's fields for the answers of its API
+/// are no reason to keep an error.
+#[test]
+fn no_cache_may_keep_what_the_proxy_answers_itself() {
+    let kept = "response_headers = { set = { cache-control = \"max-age=60\" } }";
+    let api = Upstream::echoing();
+    let proxy = Proxy::to(&api)
+        .section(&format!("[upstreams.dead]\nservers = [\"{}\"]", nobody()))
+        .limit("none", "rate = \"0/s\"")
+        .limit("keyed", "key = [\"header:x-key\"]\nrate = \"9/h\"\nmissing = \"reject\"")
+        .route("path = \"/api\"")
+        .route("path = \"/limited\"\nlimits = [\"none\"]")
+        .route(&format!("path = \"/changed\"\nlimits = [\"none\"]\n{kept}"))
+        .route("path = \"/keyed\"\nlimits = [\"keyed\"]")
+        .route(&format!("path = \"/dead\"\nupstream = \"dead\"\n{kept}"))
+        .section("[[routes]]\npath = \"/own\"\nrespond = { status = 404, body = \"gone\" }")
+        .section(&format!("[[routes]]\npath = \"/kept\"\nrespond = {{ body = \"a\" }}\n{kept}"))
+        .section("[[routes]]\npath = \"/put\"\nmethods = [\"PUT\"]\nrespond = {}")
+        .start();
+    let (mut old, mut new) = (Connection::open(proxy.address), Client::open(proxy.address));
+    let none = Some("no-store");
+    for (method, path, status, expected) in [
+        ("GET", "/limited", 429, none),
+        ("HEAD", "/limited", 429, none),
+        ("GET", "/changed", 429, none),
+        ("GET", "/keyed", 400, none),
+        ("GET", "/dead", 502, none),
+        ("GET", "/nowhere", 404, none),
+        ("GET", "/put", 405, none),
+        ("GET", "/a%2fb", 400, none),
+        ("GET", "/own", 404, none),
+        ("GET", "/kept", 200, Some("max-age=60")),
+        ("GET", "/api", 200, None),
+    ] {
+        for reply in [old.request(method, path, &[], b""), new.begin(method, path, &[]).reply()] {
+            assert_eq!(reply.status, status, "{path}");
+            assert_eq!(reply.header("cache-control").as_deref(), expected, "{path}");
+        }
+    }
+    let call = [("content-type", "application/grpc"), ("te", "trailers")];
+    for path in ["/limited", "/dead", "/nowhere"] {
+        let reply = new.post(path, &call, b"x");
+        assert_eq!((reply.status, reply.header("cache-control").as_deref()), (200, none), "{path}");
+    }
 }
