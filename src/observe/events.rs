@@ -286,7 +286,8 @@ pub(crate) fn banned(limit: &str, key: &str, count: u64, lasts: Duration) {
     info!(target: TARGET, limit, key = shown(key), count, lasts_ms = millis(lasts), "banned");
 }
 
-/// A key was not banned: as many overrides run as bans may leave.
+/// A key was not banned: the overrides that run leave no place for one more ban of this limit, or for one more key of the
+/// client.
 pub(crate) fn bans_full(limit: &str, most: usize) {
     let help = "see who is banned with `tidegate limits list`; if these are many, a longer `for` or a lower limit helps little: block them in front of tidegate";
     warn!(target: TARGET, limit, most, help, "bans full");

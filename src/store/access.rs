@@ -1,6 +1,7 @@
 //! One worker's access to buckets. This file looks at one bucket, settles with it, or resets it. `order` asks all
 //! limits of a request.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -148,10 +149,16 @@ impl Store {
         known.1.find(spec, key)
     }
 
-    /// Counts a rejection by a limit with `ban`. The rejection may ban the key.
-    pub(crate) fn count_rejection(&self, spec: &Arc<LimitSpec>, key: &BucketKey, now: Timestamp) {
+    /// Counts a rejection of this client's request by a limit with `ban`. The rejection may ban the key.
+    pub(crate) fn count_rejection(
+        &self,
+        spec: &Arc<LimitSpec>,
+        key: &BucketKey,
+        client: IpAddr,
+        now: Timestamp,
+    ) {
         let now = self.both(now);
-        self.shared.running.count_rejection(spec, key, now, !self.is_local());
+        self.shared.running.count_rejection(spec, key, client, now, !self.is_local());
     }
 
     /// Sets an override: in Redis, if buckets live in Redis, and in this process alone otherwise. `wall`

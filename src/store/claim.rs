@@ -66,6 +66,8 @@ enum ClaimState {
 pub enum Decider {
     /// A bucket of this process.
     Process,
+    /// The limit's shared bucket of a full table: what it says is not about the key.
+    Shared,
     /// A bucket in Redis.
     Redis,
     /// A Redisson limiter with these figures.
@@ -134,7 +136,7 @@ impl<'p> Claim<'p> {
     pub fn figures(&self) -> Option<LimiterFigures> {
         match self.decider()? {
             Decider::Limiter(figures) => Some(figures),
-            Decider::Process | Decider::Redis | Decider::Known => None,
+            Decider::Process | Decider::Shared | Decider::Redis | Decider::Known => None,
         }
     }
 

@@ -46,6 +46,7 @@ use crate::observe::top_keys::is_near;
 use crate::observe::trace::{LimitAnswers, LimitDecision};
 use crate::plan::{AnswerSpec, Figures, LimitSpec, Plan};
 use crate::request::key::{KeyError, View};
+use crate::request::network::client_network;
 use crate::store::{Claim, Moment, Store};
 
 /// One worker's access to the limits.
@@ -263,7 +264,7 @@ impl Throttle {
                         let limit = &open.limits[by];
                         self.metrics.decision(&limit.claim.spec.name, DecisionKind::Rejected);
                         self.note_rejection(limit, now);
-                        self.count_for_ban(limit, now);
+                        self.count_for_ban(limit, request, now);
                         waiting::reject_delayed(quotas, left);
                         Err(self.refuse(plan, limit, request, Some(left), now))
                     }
@@ -275,7 +276,7 @@ impl Throttle {
                 let by = limits.iter().position(banned).unwrap_or(by);
                 self.count_others(limits, by, request, now);
                 let rejecting = limits.iter().filter(|limit| limit.rejects());
-                rejecting.for_each(|limit| self.count_for_ban(limit, now));
+                rejecting.for_each(|limit| self.count_for_ban(limit, request, now));
                 Err(self.refuse(plan, &limits[by], request, retry_after, now))
             }
         }
@@ -354,9 +355,11 @@ impl Throttle {
         }
     }
 
-    fn count_for_ban(&self, limit: &RequestLimit<'_>, now: Timestamp) {
+    fn count_for_ban(&self, limit: &RequestLimit<'_>, request: &View<'_>, now: Timestamp) {
         if limit.may_be_banned() {
-            self.store.count_rejection(limit.claim.spec, &limit.claim.key, now);
+            let Claim { spec, key, .. } = &limit.claim;
+            let client = client_network(request.client, spec.key.prefixes);
+            self.store.count_rejection(spec, key, client, now);
         }
     }
 

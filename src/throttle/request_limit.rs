@@ -9,7 +9,7 @@ use crate::limit::algorithm::Algorithm;
 use crate::limit::decision::Outcome;
 use crate::observe::top_keys::KeyLabel;
 use crate::plan::{FiguresOf, LimitSpec};
-use crate::store::Claim;
+use crate::store::{Claim, Decider};
 use crate::tier::{RequestTier, TierLine};
 
 /// A limit that applies to a request, or the candidate of one.
@@ -80,9 +80,12 @@ impl<'p> RequestLimit<'p> {
         self.claim.ask.algorithm == Algorithm::Closed
     }
 
-    /// Whether the limit has a `ban`, and the key has no override. A key that is banned already has one.
+    /// Whether a rejection counts towards a ban: the limit has a `ban`, and the key has no override. A key that is banned
+    /// already has one. What a full table's shared bucket refuses is the fault of others.
     pub(super) fn may_be_banned(&self) -> bool {
-        self.claim.spec.ban.is_some() && self.of != FiguresOf::Override
+        self.claim.spec.ban.is_some()
+            && self.of != FiguresOf::Override
+            && self.claim.decider() != Some(Decider::Shared)
     }
 
     /// Whether the limit rejects the request.

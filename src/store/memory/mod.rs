@@ -65,6 +65,8 @@ struct FoundBucket {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LocalAnswer {
     pub(super) decision: Decision,
+    /// Whether the limit's shared bucket has decided, because the table is full.
+    pub(super) is_shared: bool,
     /// `Some` if the request took, and receipts are needed.
     pub(super) taken: Option<BucketReceipt>,
 }
@@ -130,12 +132,13 @@ impl Memory {
             if bucket.kind == BucketKind::New && !is_kept {
                 self.removed(1);
             }
+            let is_shared = bucket.kind == BucketKind::Shared;
             let taken = receipt(ask, change, receipts, now).map(|receipt| BucketReceipt {
                 receipt,
-                from_shared: bucket.kind == BucketKind::Shared,
+                from_shared: is_shared,
                 resets: self.resets.count(),
             });
-            answers.push(LocalAnswer { decision, taken });
+            answers.push(LocalAnswer { decision, is_shared, taken });
         }
         (answers, decided.verdict)
     }
@@ -165,7 +168,7 @@ impl Memory {
         }
         let taken = receipt(&ask.ask, change, receipts, now);
         let taken = taken.map(|receipt| BucketReceipt { receipt, from_shared: false, resets });
-        Some((LocalAnswer { decision, taken }, verdict))
+        Some((LocalAnswer { decision, is_shared: false, taken }, verdict))
     }
 
     /// The decision that one ask alone would get. Nothing is taken.

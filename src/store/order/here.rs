@@ -11,6 +11,7 @@ use crate::store::access::Store;
 use crate::store::bucket::ReceiptUse;
 use crate::store::claim::{Claim, ClaimFailure, Decider, Party};
 use crate::store::grant::Moment;
+use crate::store::memory::LocalAnswer;
 
 impl Store {
     /// Lets the buckets of this process decide over these open claims together.
@@ -45,14 +46,14 @@ impl Store {
             && let Some((answer, verdict)) =
                 self.shared.memory.take_one(&claim.question(), receipts, now)
         {
-            claim.decide(answer.decision, Decider::Process, answer.taken);
+            claim.decide(answer.decision, answer.decider(), answer.taken);
             return verdict;
         }
         let asks: PerAsk<_> = claims.iter().map(|claim| claim.question()).collect();
         let (answers, verdict) = self.shared.memory.take(&asks, receipts, now);
         drop(asks);
         for (claim, answer) in claims.iter_mut().zip(answers) {
-            claim.decide(answer.decision, Decider::Process, answer.taken);
+            claim.decide(answer.decision, answer.decider(), answer.taken);
         }
         verdict
     }
@@ -66,6 +67,12 @@ impl Store {
             claim.decide(decision, Decider::Process, None);
         }
         is_here
+    }
+}
+
+impl LocalAnswer {
+    fn decider(&self) -> Decider {
+        if self.is_shared { Decider::Shared } else { Decider::Process }
     }
 }
 

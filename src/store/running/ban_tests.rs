@@ -24,11 +24,25 @@ fn key(path: &str) -> BucketKey {
     Key::of([Some(path.as_bytes())]).into()
 }
 
-/// Rejects a request for this path at each of these seconds. This process has no Redis.
+fn client(number: usize) -> IpAddr {
+    IpAddr::from(u32::try_from(number).unwrap().to_be_bytes())
+}
+
+/// Rejects a request of one client for this path at each of these seconds. This process has no Redis.
 fn reject(running: &RunningOverrides, spec: &Arc<LimitSpec>, path: &str, seconds: &[u64]) {
     for second in seconds {
-        running.count_rejection(spec, &key(path), at(second * SECOND).into(), false);
+        running.count_rejection(spec, &key(path), client(0), at(second * SECOND).into(), false);
     }
+}
+
+/// Lets a client invent paths until no further one is banned. Returns how many are.
+fn invent(running: &RunningOverrides, spec: &Arc<LimitSpec>, from: IpAddr) -> usize {
+    let before = running.list().len();
+    for number in 0..MOST_RUNNING {
+        let path = key(&format!("/{from}/{number}"));
+        (0..4).for_each(|_| running.count_rejection(spec, &path, from, at(SECOND).into(), false));
+    }
+    running.list().len() - before
 }
 
 /// How long the ban of this path still lasts.
@@ -132,15 +146,41 @@ async fn a_flood_of_keys_is_bounded_and_hides_nobody() {
 async fn bans_leave_room_for_operators() {
     let spec = banning();
     let running = running(&spec);
+    let lasts = Some(Duration::from_secs(9));
+    for number in 0..MOST_BANNED - 1 {
+        running.set_here(entry(&format!("/{number}"), "7/s", None), lasts);
+    }
     let told = lines(|| {
-        for number in 0..MOST_RUNNING {
-            reject(&running, &spec, &format!("/{number}"), &[1; 4]);
-        }
+        reject(&running, &spec, "/a", &[1; 4]);
+        reject(&running, &spec, "/b", &[1; 4]);
+        reject(&running, &spec, "/c", &[1; 4]);
     });
     assert_eq!(running.list().len(), MOST_BANNED);
-    assert_eq!(told.iter().filter(|line| line["message"] == "banned").count(), MOST_BANNED);
+    assert_eq!(told.iter().filter(|line| line["message"] == "banned").count(), 1);
     assert_eq!(told.iter().filter(|line| line["message"] == "bans full").count(), 1);
     assert!(running.set_here(entry("/z", "7/s", None), None));
+}
+
+/// A regression: one client had all places of all limits within a third of a second, by keys that it invented, and then
+/// nobody was banned.
+#[tokio::test(start_paused = true)]
+async fn invented_keys_leave_places_for_other_clients_and_limits() {
+    let (spec, running) = (banning(), RunningOverrides::default());
+    let other = LimitSpec { name: Name::new("other").unwrap(), ..LimitSpec::clone(&spec) };
+    let other = Arc::new(other);
+    running.put_limits(&[Arc::clone(&spec), Arc::clone(&other)]);
+    let one = invent(&running, &spec, client(1));
+    assert_eq!(one, MOST_BANNED / 3, "a client has a third");
+    for number in 2..=5 {
+        assert!(invent(&running, &spec, client(number)) > 0, "client {number}");
+    }
+    for number in 6..40 {
+        invent(&running, &spec, client(number));
+    }
+    assert_eq!(running.list().len(), MOST_BANNED / 2, "a limit has half, whoever invents its keys");
+    // The client that has filled its places in one limit is banned by the other one.
+    assert!(invent(&running, &other, client(1)) > 0);
+    assert!(running.list().len() < MOST_BANNED);
 }
 
 #[tokio::test(start_paused = true)]
@@ -148,7 +188,8 @@ async fn a_ban_stays_until_redis_has_heard_of_it() {
     let spec = banning();
     let running = running(&spec);
     let ban = |path: &str| {
-        let count = || running.count_rejection(&spec, &key(path), at(SECOND).into(), true);
+        let count =
+            || running.count_rejection(&spec, &key(path), client(0), at(SECOND).into(), true);
         let told = lines(|| (0..3).for_each(|_| count()));
         assert!(told.is_empty(), "another process may have banned it: {told:?}");
         let unsent = running.unsent_bans();

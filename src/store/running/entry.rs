@@ -1,5 +1,6 @@
 //! One override that runs, and what this process knows about it.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,6 +55,8 @@ pub(in crate::store) struct KnownOverride {
     pub(in crate::store) entry: Arc<RunningOverride>,
     /// Its end by this process's clock.
     pub(super) ends: Option<Instant>,
+    /// The client whose rejected request led to the ban, if this process has set it.
+    pub(super) client: Option<IpAddr>,
     /// Whether this process alone knows it: Redis has not heard of it yet, or there is no Redis.
     pub(super) is_here: bool,
     /// Whether it is a ban by this process that is still to be logged.

@@ -14,6 +14,7 @@ mod table;
 
 use std::collections::BTreeMap;
 use std::mem::replace;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -90,9 +91,16 @@ impl RunningState {
         self.read.map_or(0, |(_, generation)| generation)
     }
 
-    /// Whether there is no room for another ban.
-    fn has_no_room(&mut self, limit: &str) -> bool {
-        let was_full = replace(&mut self.is_full, self.known.len() >= MOST_BANNED);
+    /// Whether there is no room for another ban of this limit for a key of this client. Its bans, and once more those
+    /// for this client, must be fewer than the places left. So no limit takes more than half of the places and no client
+    /// more than a third, and there is room for the next one: keys can be invented.
+    fn has_no_room(&mut self, limit: &str, client: IpAddr) -> bool {
+        let of_limit =
+            || self.known.values().filter(|it| it.entry.is_ban && it.entry.limit == limit);
+        let of_client = of_limit().filter(|it| it.client == Some(client));
+        let left = MOST_BANNED.saturating_sub(self.known.len());
+        let is_full = of_limit().count() + of_client.count() >= left;
+        let was_full = replace(&mut self.is_full, is_full);
         if self.is_full && !was_full {
             events::bans_full(limit, MOST_BANNED);
         }
@@ -206,7 +214,8 @@ impl RunningOverrides {
                     entry.ends.map(|ends| asked + left(ends))
                 }
             };
-            let known = KnownOverride { entry, ends, is_here: false, is_unlogged: false };
+            let client = before.get(&id).and_then(|before| before.client);
+            let known = KnownOverride { entry, ends, client, is_here: false, is_unlogged: false };
             state.known.insert(id, known);
         }
         for (id, known) in before.into_iter().filter(|(_, known)| known.is_here) {
@@ -215,12 +224,13 @@ impl RunningOverrides {
         self.publish(&mut state, false);
     }
 
-    /// Counts a rejection of this key by a limit with `ban`, which may ban the key. Redis is to be told if it
-    /// `is_shared`.
+    /// Counts a rejection of this key by a limit with `ban`, which may ban the key. `client` has sent the request. Redis
+    /// is to be told if it `is_shared`.
     pub(super) fn count_rejection(
         &self,
         spec: &Arc<LimitSpec>,
         key: &BucketKey,
+        client: IpAddr,
         now: Now,
         is_shared: bool,
     ) {
@@ -233,14 +243,18 @@ impl RunningOverrides {
         if state.known.get(&id).is_some_and(|known| !known.is_over(Instant::now())) {
             return;
         }
-        let Some(ban) = spec.ban.as_ref().filter(|_| !state.has_no_room(&id.0)) else { return };
+        let Some(ban) = &spec.ban else { return };
+        if state.has_no_room(&id.0, client) {
+            return;
+        }
         let entry = banned(spec, ban, id.clone(), now.wall);
         let ends = Some(Instant::now() + ban.lasts);
         // If another process has banned the key already, Redis says so. That ban has its line in the log.
         if !is_shared {
             state.log_ban(&entry);
         }
-        let known = KnownOverride { entry, ends, is_here: true, is_unlogged: is_shared };
+        let client = Some(client);
+        let known = KnownOverride { entry, ends, client, is_here: true, is_unlogged: is_shared };
         state.known.insert(id, known);
         self.publish(&mut state, false);
     }
@@ -292,7 +306,8 @@ impl RunningOverrides {
         }
         let ends = lasts.map(|lasts| Instant::now() + lasts);
         let entry = Arc::new(entry);
-        state.known.insert(id, KnownOverride { entry, ends, is_here: true, is_unlogged: false });
+        let known = KnownOverride { entry, ends, client: None, is_here: true, is_unlogged: false };
+        state.known.insert(id, known);
         self.publish(&mut state, false);
         true
     }

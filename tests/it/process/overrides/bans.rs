@@ -167,6 +167,21 @@ fn other_limits_and_shadows_ban_nobody() {
     assert_eq!(all(&proxy)["overrides"], json!([]));
 }
 
+/// A regression: a full table's shared bucket was used up by others, and its refusals banned an honest new key.
+#[test]
+fn what_a_shared_bucket_refuses_bans_nobody() {
+    let ban = "rate = \"1/d\"\nban = { after = 1, within = \"1h\", for = \"2h\" }";
+    let proxy = Proxy::answering()
+        .admin()
+        .store("max_keys = 1")
+        .limit("all", "rate = \"1000/h\"")
+        .limit("user", &format!("key = [\"header:x-user\"]\n{ban}"))
+        .start();
+    assert!(passes(&proxy, "a"), "its bucket finds no room beside that of `all`");
+    reject(&proxy, "b", 5);
+    assert_eq!(bans(&proxy), 0.0);
+}
+
 #[test]
 fn a_key_with_an_override_of_its_own_is_never_banned() {
     in_both_stores(|store| {
