@@ -1,11 +1,12 @@
 //! Who may ask: the token of `[decide]`.
 
-use http::header::HeaderName;
+use http::header::{HeaderName, ORIGIN};
 use http::request;
 
 use super::Form;
 use crate::percent;
 use crate::request::credentials::{bearer, is_secret};
+use crate::request::site::{is_local, is_of_another_site};
 
 /// The field with the token.
 const TOKEN: HeaderName = HeaderName::from_static("x-tidegate-token");
@@ -21,4 +22,11 @@ pub(super) fn may_ask(form: Form, head: &mut request::Parts, token: Option<&str>
     shown.is_some_and(|given| is_secret(given.as_bytes(), token))
         || given.is_some_and(|given| is_secret(given.as_bytes(), token))
         || in_query.any(|given| is_secret(&percent::decode(given), token))
+}
+
+/// Whether a page of another site makes this call, in a browser that can reach this address. With DNS rebinding the page
+/// has our address under a name of its own, and is no other site for the browser.
+pub(super) fn is_from_page(head: &request::Parts) -> bool {
+    let (headers, uri) = (&head.headers, &head.uri);
+    is_of_another_site(headers, uri) || headers.contains_key(ORIGIN) && !is_local(headers, uri)
 }

@@ -1,11 +1,11 @@
 //! `/check` and `/settle`, for any code. Their bodies are JSON.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::fmt;
 
 use http::StatusCode;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use serde::de::Error as _;
+use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value as Json, json};
 
@@ -22,22 +22,63 @@ const MOST: usize = 1_000;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a request, or a list of them")]
 struct CheckQuestion {
-    method: Option<String>,
-    host: Option<String>,
-    path: String,
+    method: Option<ClientText>,
+    host: Option<ClientText>,
+    path: ClientText,
     /// Who sent it to the caller.
-    ip: Option<IpAddr>,
+    ip: Option<ClientText>,
     #[serde(default)]
-    headers: BTreeMap<String, Values>,
+    headers: BTreeMap<ClientText, Values>,
     cost: Option<u64>,
 }
 
+/// A text that a client may have written. It need not be UTF-8: many languages have other texts too, and their JSON has
+/// such bytes as they are, or as half of a surrogate pair.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct ClientText(Vec<u8>);
+
 /// The values of a field.
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "expected a header's text, or a list of texts")]
-enum Values {
-    One(String),
-    Several(Vec<String>),
+struct Values(Vec<ClientText>);
+
+/// Reads a text, or a list of texts if `takes_lists`.
+struct ValuesVisitor {
+    takes_lists: bool,
+}
+
+impl<'de> Visitor<'de> for ValuesVisitor {
+    type Value = Values;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.takes_lists { "a header's text, or a list of texts" } else { "a text" })
+    }
+
+    fn visit_bytes<E>(self, text: &[u8]) -> Result<Values, E> {
+        Ok(Values(vec![ClientText(text.to_vec())]))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Values, A::Error> {
+        if !self.takes_lists {
+            return Err(A::Error::custom("expected a text, and no list"));
+        }
+        let mut values = Vec::new();
+        while let Some(value) = list.next_element()? {
+            values.push(value);
+        }
+        Ok(Values(values))
+    }
+}
+
+impl<'de> Deserialize<'de> for ClientText {
+    fn deserialize<D: Deserializer<'de>>(text: D) -> Result<Self, D::Error> {
+        let mut one = text.deserialize_bytes(ValuesVisitor { takes_lists: false })?;
+        one.0.pop().ok_or_else(|| D::Error::custom("expected a text"))
+    }
+}
+
+impl<'de> Deserialize<'de> for Values {
+    fn deserialize<D: Deserializer<'de>>(values: D) -> Result<Self, D::Error> {
+        values.deserialize_bytes(ValuesVisitor { takes_lists: true })
+    }
 }
 
 /// How a request ended that was allowed before.
@@ -81,26 +122,28 @@ fn is_list(body: &[u8]) -> bool {
 
 fn question(asked: CheckQuestion) -> Result<Asked, BadCall> {
     let CheckQuestion { method, host, path, ip, headers, cost } = asked;
-    let (mut fields, mut has_odd) = (HeaderMap::new(), false);
-    for (name, values) in headers {
-        let values = match values {
-            Values::One(value) => vec![value],
-            Values::Several(values) => values,
-        };
-        for value in values {
-            let field = HeaderName::from_bytes(name.as_bytes());
-            let field = field.map_err(|_| BadCall::Unreadable("headers"))?;
-            let Ok(value) = HeaderValue::from_str(&value) else {
+    let (mut fields, mut fault) = (HeaderMap::new(), None);
+    for (ClientText(name), Values(values)) in headers {
+        for ClientText(value) in values {
+            let (name, value) = (HeaderName::from_bytes(&name), HeaderValue::from_bytes(&value));
+            let (Ok(name), Ok(value)) = (name, value) else {
                 // As an odd path, this is the client's fault and not the caller's.
-                has_odd = true;
+                fault = Some(BadCall::Unreadable("headers"));
                 continue;
             };
-            fields.try_append(field, value).map_err(|_| BadCall::TooManyFields)?;
+            if fields.try_append(name, value).is_err() {
+                fault = Some(BadCall::TooManyFields);
+            }
         }
     }
-    let (method, host) = (method.as_deref().map(str::as_bytes), host.as_deref().map(str::as_bytes));
-    let (head, fault) = fields::head(&OF_BODY, method, Some(path.as_bytes()), host, fields)?;
-    let fault = fault.or(has_odd.then_some(BadCall::Unreadable("headers")));
+    let bytes = |text: &Option<ClientText>| text.as_ref().map(|text| text.0.clone());
+    let (method, host) = (bytes(&method), bytes(&host));
+    let path = Some(&path.0[..]);
+    let (head, of_head) = fields::head(&OF_BODY, method.as_deref(), path, host.as_deref(), fields);
+    let address = ip.as_ref().map(|ip| std::str::from_utf8(&ip.0).ok()?.parse().ok());
+    let is_odd_address = address == Some(None);
+    let fault = of_head.or(fault).or(is_odd_address.then_some(BadCall::Unreadable("ip")));
+    let ip = address.flatten();
     if cost.is_some_and(|cost| Cost::new(cost).is_none()) {
         let says = format!("`cost` must be a whole number from 1 to {MAX_TOKENS}");
         return Err(BadCall::Body(says));

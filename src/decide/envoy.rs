@@ -148,8 +148,11 @@ fn question(
         }
     }
     let (method, path, host) = (method.as_deref(), path.as_deref(), host.as_deref());
-    let head = fields::head(&OF_BODY, method, path, host, headers);
-    let (head, fault) = head.map_err(|fault| fault.to_string())?;
+    let (head, fault) = fields::head(&OF_BODY, method, path, host, headers);
+    // The names of the entries are those of Envoy's configuration.
+    if let Some(fault @ BadCall::TooManyFields) = fault {
+        return Err(fault.to_string());
+    }
     let fault = fault.or(has_odd.then_some(BadCall::Unreadable("headers")));
     let ip = address.as_ref().and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
     // It may come from a field that the client has written.

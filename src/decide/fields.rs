@@ -60,7 +60,7 @@ pub(crate) fn question(form: Form, call: &mut request::Parts) -> Result<Asked, B
         headers.remove(name);
     }
     let (method, host) = (Some(method.as_bytes()), host.as_ref().map(HeaderValue::as_bytes));
-    match head(&names, method, Some(path.as_bytes()), host, headers)? {
+    match head(&names, method, Some(path.as_bytes()), host, headers) {
         (_, Some(fault)) => Err(fault),
         (head, None) => Ok((head, Question::plain(form))),
     }
@@ -98,18 +98,16 @@ pub(super) const MOST: usize = 1_000;
 ///
 /// A part that cannot be read is the client's fault. Then this request is refused, and the call goes on: it may ask
 /// about other requests.
-///
-/// # Errors
-/// Where the request has too many fields.
 pub(super) fn head(
     names: &PartNames,
     method: Option<&[u8]>,
     path: Option<&[u8]>,
     host: Option<&[u8]>,
-    headers: HeaderMap,
-) -> Result<(request::Parts, Option<BadCall>), BadCall> {
-    if headers.keys_len() > MOST {
-        return Err(BadCall::TooManyFields);
+    mut headers: HeaderMap,
+) -> (request::Parts, Option<BadCall>) {
+    let has_too_many = headers.keys_len() > MOST;
+    if has_too_many {
+        headers.clear();
     }
     let (mut head, ()) = Request::new(()).into_parts();
     let target = path.map_or_else(|| Some(Uri::default()), target);
@@ -119,6 +117,7 @@ pub(super) fn head(
         (None, _, _) => Some(BadCall::Unreadable(names.path)),
         (_, Err(_), _) => Some(BadCall::Unreadable(names.host)),
         (_, _, Err(_)) => Some(BadCall::Unreadable(names.method)),
+        _ if has_too_many => Some(BadCall::TooManyFields),
         _ => None,
     };
     (head.uri, head.headers) = (target.unwrap_or_default(), headers);
@@ -132,7 +131,7 @@ pub(super) fn head(
     } else if !head.headers.contains_key(HOST) {
         head.headers.insert(HOST, HeaderValue::from_static("localhost"));
     }
-    Ok((head, fault))
+    (head, fault)
 }
 
 /// A request's target. `None` where it is neither a path nor a whole URI, nor the `*` of OPTIONS.

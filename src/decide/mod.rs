@@ -84,6 +84,11 @@ pub(crate) enum BadCall {
     /// The path takes POST alone.
     #[error("expected POST")]
     Method,
+    /// A page in a browser calls, and no token is asked for.
+    #[error(
+        "a page of another site may not ask here: programs send neither origin nor sec-fetch-site"
+    )]
+    Page,
     /// The body is not what is expected.
     #[error("the body cannot be read: {0}")]
     Body(String),
@@ -142,6 +147,9 @@ impl Form {
             _ if !access::may_ask(self, head, token) => Err(BadCall::Token),
             Self::Unknown => Err(BadCall::Path),
             _ if self.has_body() && head.method != Method::POST => Err(BadCall::Method),
+            _ if token.is_none() && self.tells_end() && access::is_from_page(head) => {
+                Err(BadCall::Page)
+            }
             _ => Ok(()),
         }
     }
@@ -178,6 +186,7 @@ impl BadCall {
         match self {
             Self::Path | Self::Ended => 404,
             Self::Token => 401,
+            Self::Page => 403,
             Self::Method => 405,
             Self::TooManyOpen => 503,
             Self::Compressed => 501,

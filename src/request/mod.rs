@@ -13,6 +13,7 @@ pub(crate) mod network;
 pub(crate) mod overrides;
 pub mod path;
 pub mod route;
+pub(crate) mod site;
 pub(crate) mod target;
 pub(crate) mod trace;
 mod value;

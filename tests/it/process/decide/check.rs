@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 
-use super::{asked_at, assert_wait, deciding};
+use super::{as_traefik, asked_at, assert_wait, deciding};
 use crate::support::client::{Connection, Reply};
 use crate::support::http2::Client;
 use crate::support::metrics::Metrics;
@@ -80,12 +80,17 @@ fn a_body_that_is_no_question_is_told_what_is_wrong() {
         ("/check", "{\"path\": \"/\", \"cost\": 18446744073709551616}", "expected u64"),
         ("/check", "{\"path\": \"/\", \"cost\": -1}", "expected u64"),
         ("/settle", "{\"id\": \"a\", \"used\": 1e400}", "number out of range"),
-        ("/check", "{\"path\": \"/\", \"headers\": {\"a b\": \"c\"}}", "`headers` cannot be read"),
-        ("/check", "{\"path\": \"/\", \"ip\": \"nobody\"}", "IP address"),
+        ("/check", "{\"path\": [\"/\"]}", "a text"),
+        ("/check", "{\"path\": \"/\", \"ip\": 1}", "a text"),
+        ("/check", "{\"path\": \"/\", \"headers\": {\"a\": [[\"b\"]]}}", "a text"),
         ("/check", "[{\"path\": \"/\"}, {}]", "missing field `path` at line 1 column"),
         ("/check", "[{\"path\": \"/\"}, {\"path\": \"/\", \"cost\": 0}]", "request 2 of the list"),
         ("/check", "\"a\"", "expected a request, or a list of them"),
-        ("/check", "{\"path\": \"/\", \"headers\": {\"a\": 1}}", "expected a header's text"),
+        (
+            "/check",
+            "{\"path\": \"/\", \"headers\": {\"a\": 1}}",
+            "a header's text, or a list of texts",
+        ),
         ("/settle", "\"a\"", "expected an object with an `id`"),
         ("/settle", "{}", "missing field `id`"),
         ("/settle", "{\"id\": \"a\", \"status\": 1}", "`status` must be"),
@@ -203,6 +208,93 @@ fn what_a_client_writes_refuses_its_request_and_never_spoils_the_call() {
     // Other servers take these, and so does the proxy.
     for path in ["/u/<script>", "/u/\"?q={\"a\":`1`}", "/u/\u{e9}?\u{e9}"] {
         assert_eq!(check(address, &of(path))["limits"][0]["name"], "user", "{path}");
+    }
+}
+
+/// A regression: the name of a field, an address, many fields or bytes that are not UTF-8 failed the whole call, and
+/// with it the other requests of the list. Callers pass on what their clients send.
+#[test]
+fn a_field_that_a_client_invents_never_spoils_the_call() {
+    let proxy = deciding("", USERS);
+    let address = asked_at(&proxy);
+    let of = |more: &str| {
+        let one = r#"{"method": "POST", "host": "api.test", "path": "/u/1""#;
+        format!("{one}, {more}}}").into_bytes()
+    };
+    let many: Vec<_> = (0..1_001).map(|number| format!("\"x-{number}\": \"\"")).collect();
+    let most: Vec<_> = (0..30_000).map(|number| format!("\"x-{number}\": \"\"")).collect();
+    let fields = |fields: &str| of(&format!("\"headers\": {{\"x-user\": \"b\", {fields}}}"));
+    let refused = [
+        fields("\"a b\": \"c\""),
+        fields("\"\": \"c\""),
+        fields("\"a\\u0000\": \"c\""),
+        fields("\"a\": [\"c\", \"d\\r\\n\"]"),
+        fields("\"\\ud800\": \"c\""),
+        fields(&many.join(",")),
+        fields(&most.join(",")),
+        of("\"ip\": \"nobody\""),
+        of("\"ip\": \"\""),
+        of("\"ip\": \"203.0.113.7, 203.0.113.8\""),
+    ];
+    for odd in refused {
+        let list = [&b"["[..], &odd, b",", &fields("\"x-other\": \"a\""), b"]"].concat();
+        let reply = Connection::open(address).request("POST", "/check", &[], &list);
+        assert_eq!(reply.status, 200, "{}", reply.text());
+        let odd = String::from_utf8_lossy(&odd);
+        let odd = odd.get(..200).unwrap_or(&odd);
+        let answers = reply.json();
+        assert_eq!(
+            (&answers[0]["decision"], &answers[0]["status"]),
+            (&json!("refused"), &json!(400)),
+            "{odd}"
+        );
+        assert_eq!(answers[1]["limits"][0]["name"], "user", "{odd}");
+    }
+    // Bytes beyond ASCII, as they are and as half of a surrogate pair: the API gets them too.
+    for other in [&b"\xff"[..], b"\xc3", b"\\udcff", b"\\ud800", "\u{e9}".as_bytes()] {
+        let value = fields("\"x-other\": \"?\", \"y-others\": [\"?\", \"a\"]");
+        let value: Vec<u8> = value.split(|byte| *byte == b'?').collect::<Vec<_>>().join(other);
+        let reply = Connection::open(address).request("POST", "/check", &[], &value);
+        assert_eq!((reply.status, &reply.json()["limits"][0]["name"]), (200, &json!("user")));
+    }
+}
+
+/// A regression: a page of any site could ask and settle, in a browser on the machine.
+#[test]
+fn a_page_of_another_site_asks_and_settles_nothing() {
+    let of = |port: u16, host: &str| format!("http://{host}:{port}");
+    for (token, status) in [("", 403), ("token = \"secret\"", 200)] {
+        let proxy = deciding(token, USERS);
+        let address = asked_at(&proxy);
+        let mut caller = Connection::open(address);
+        let host = address.to_string();
+        let rebound = of(address.port(), "evil.example");
+        let (own, other) = (format!("http://{address}"), of(1, "127.0.0.1"));
+        for (host, fields, expected) in [
+            (host.as_str(), &[("origin", "https://evil.example")][..], status),
+            (&host, &[("origin", "null")], status),
+            (&host, &[("origin", &other)], status),
+            (&host, &[("sec-fetch-site", "cross-site")], status),
+            (&host, &[("sec-fetch-site", "same-site")], status),
+            (
+                &rebound["http://".len()..],
+                &[("origin", &rebound), ("sec-fetch-site", "same-origin")],
+                status,
+            ),
+            (&host, &[("origin", &own)], 200),
+            (&host, &[("sec-fetch-site", "none")], 200),
+            ("tidegate.internal", &[], 200),
+        ] {
+            let fields = [fields, &[("host", host), ("x-tidegate-token", "secret")]].concat();
+            let reply = caller.request("POST", "/check", &fields, b"{\"path\": \"/\"}");
+            assert_eq!(reply.status, expected, "{fields:?}");
+            let reply = caller.request("POST", "/settle", &fields, b"{\"id\": \"a\"}");
+            assert_eq!(reply.status, if expected == 403 { 403 } else { 404 }, "{fields:?}");
+        }
+        // In the other forms the fields are the client's.
+        let client = [("origin", "https://evil.example"), ("sec-fetch-site", "cross-site")];
+        let fields = [&client[..], &[("x-tidegate-token", "secret")]].concat();
+        assert_eq!(as_traefik(&mut caller, "/u/1", &fields).status, 200);
     }
 }
 
