@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http::header::{HOST, HeaderValue};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Request, Response, StatusCode, Uri, Version};
+use http_body::Body as _;
 use hyper::ext::ReasonPhrase;
 use tokio::sync::oneshot;
 use tokio::task::spawn_local;
@@ -25,6 +26,7 @@ use crate::plan::{Balance, OnAbort, Plan, RouteSpec};
 use crate::reading::{Seen, most_bytes};
 use crate::request::client::Client;
 use crate::request::key::View;
+use crate::request::network::client_network;
 use crate::request::path::NormalPath;
 use crate::request::route::Rewrite;
 use crate::throttle::Permit;
@@ -33,8 +35,8 @@ use crate::upstream::body::{RequestBody, Trailers};
 use crate::upstream::progress::BodyFault;
 use crate::upstream::trailers::{MOST_IN_ANSWER, list_size};
 use crate::upstream::{
-    ConnectionLease, Purpose, RequestPermit, Sending, ServerFailure, Unanswered, Upstream,
-    UpstreamError, UpstreamResponse,
+    ConnectionLease, Purpose, RequestOrigin, RequestPermit, Sending, ServerFailure, Unanswered,
+    Upstream, UpstreamError, UpstreamResponse,
 };
 
 /// Where a request goes, and what is known about the request.
@@ -63,12 +65,19 @@ pub(super) async fn send(
     if client.socket.has_left() {
         return Err(Refusal::ClientLeft);
     }
-    let request_permit = way.upstream.enter().await.map_err(Refusal::Upstream)?;
+    let by = || RequestOrigin {
+        client: client_network(way.address.address, way.plan.server.prefixes),
+        uploads: exchange.body.as_ref().is_some_and(|body| !body.is_end_stream()),
+    };
+    let mut request_permit = way.upstream.enter(by).await.map_err(Refusal::Upstream)?;
     let seen = exchange.seen;
     // HTTP/1.0 knows no upgrades (RFC 9110, 7.8), and HTTP/2 has none of this kind (RFC 9113, 8.6).
     let offered = exchange.head.version == Version::HTTP_11;
     let switching = hop::upgrade(&exchange.head.headers, seen).filter(|_| offered);
-    let request = request_to_server(exchange, client, target, switching.as_ref(), &way);
+    let mut request = request_to_server(exchange, client, target, switching.as_ref(), &way);
+    if let Some(upload) = request_permit.as_mut().and_then(RequestPermit::take_upload) {
+        request.body_mut().counts_as(upload);
+    }
     exchange.body_end = request.body().end();
     let Way { upstream, route, address, affinity, details, permit, .. } = way;
     let wanted = if authenticates_connection(request.headers(), seen) {

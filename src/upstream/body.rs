@@ -17,6 +17,7 @@ use tokio::time::Instant;
 
 use super::event_timeout::EventTimeout;
 use super::progress::{BodyEnd, BodyFault, BodyPiece, Progress};
+use super::queue::UploadPermit;
 use super::times::ClientTimes;
 use crate::wire::overhead::Overhead;
 
@@ -38,6 +39,8 @@ struct Streamed {
     overhead: Option<Rc<Overhead>>,
     /// The bytes that the connection had read when the last piece came, and when this was last checked.
     read: (u64, u64),
+    /// What counts the request as an upload, until all of the body has come.
+    upload: Option<UploadPermit>,
 }
 
 /// The names of the fields that may follow a body.
@@ -74,6 +77,7 @@ impl RequestBody {
             end: BodyEnd::begin(),
             read: (overhead.read(), overhead.read()),
             overhead: Some(overhead),
+            upload: None,
         })))
     }
 
@@ -87,7 +91,15 @@ impl RequestBody {
             end: BodyEnd::begin(),
             overhead: None,
             read: (0, 0),
+            upload: None,
         })))
+    }
+
+    /// The permit is dropped when all of the body has come.
+    pub(crate) fn counts_as(&mut self, upload: UploadPermit) {
+        if let Some(body) = &mut self.0 {
+            body.upload = Some(upload);
+        }
     }
 
     /// Whether there is no body.
@@ -157,6 +169,7 @@ impl Body for RequestBody {
         Poll::Ready(match frame {
             None => {
                 body.end.reach();
+                body.upload = None;
                 None
             }
             Some(Err(error)) => Some(Err(body.end.fail(BodyFault::of(&*error)))),
@@ -172,6 +185,9 @@ impl Body for RequestBody {
                         body.allowance = rest;
                         // hyper does not poll again after the trailers or the last piece.
                         let ended = frame.is_trailers() || body.source.is_end_stream();
+                        if ended {
+                            body.upload = None;
+                        }
                         let progress = if ended { Progress::Reached } else { Progress::Offered };
                         body.end.note(&frame, progress(Instant::now()));
                         let frame = body.limit_trailers(frame);

@@ -50,7 +50,7 @@ use crate::plan::UpstreamSpec;
 pub(crate) use self::error::Cause;
 pub(crate) use self::error::{ServerFailure, UpstreamError};
 pub(crate) use self::purpose::Purpose;
-pub(crate) use self::queue::RequestPermit;
+pub(crate) use self::queue::{RequestOrigin, RequestPermit};
 pub(crate) use self::server::{ConnectionLease, PrivateConnections};
 
 /// One upstream in one worker. The pooled connections are the worker's own. The servers' health is the
@@ -134,13 +134,17 @@ impl Upstream {
         }
     }
 
-    /// Waits for a permit for one of `max_requests` requests. Returns `None` if the upstream has no `max_requests`.
+    /// Waits for a permit for one of `max_requests` requests. `by` says whose request it is. Returns `None` if the upstream
+    /// has no `max_requests`.
     ///
     /// # Errors
     /// If no permit was free in time.
-    pub(crate) async fn enter(&self) -> Result<Option<RequestPermit>, UpstreamError> {
+    pub(crate) async fn enter(
+        &self,
+        by: impl FnOnce() -> RequestOrigin,
+    ) -> Result<Option<RequestPermit>, UpstreamError> {
         let Some(most) = self.spec.max_requests else { return Ok(None) };
-        let entering = self.state.queue.enter(most, self.spec.queue_timeout);
+        let entering = self.state.queue.enter(most, self.spec.queue_timeout, by());
         Box::pin(entering).await.map(Some).map_err(UpstreamError::Queue)
     }
 }

@@ -1,6 +1,7 @@
 //! The requests that wait because an upstream has `max_requests` in flight.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-/// The most requests that wait for one upstream. Each holds a client's connection.
+/// The most requests that wait for one upstream, and half of them of one client. Each holds a client's connection.
 const MOST_WAITING: usize = 1_000;
 
 /// The requests of an upstream in flight and those that wait, of all workers. Used only if the upstream
@@ -23,23 +24,98 @@ struct QueueState {
     /// The maximum that the last request came with. A reload may change it.
     most: usize,
     in_flight: usize,
+    /// The requests in flight whose body still comes from the client, all and by client.
+    uploads: usize,
+    uploads_of: HashMap<IpAddr, usize>,
     /// In the order of arrival.
-    waiting: VecDeque<oneshot::Sender<RequestPermit>>,
+    waiting: VecDeque<WaitingRequest>,
+}
+
+#[derive(Debug)]
+struct WaitingRequest {
+    by: RequestOrigin,
+    give: oneshot::Sender<RequestPermit>,
+}
+
+/// Whose request wants a permit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RequestOrigin {
+    /// The address or network of the client.
+    pub(crate) client: IpAddr,
+    /// Whether the request has a body that is still to come.
+    pub(crate) uploads: bool,
 }
 
 /// The right to be one of the requests in flight. Dropping it gives the right to the request that has waited longest.
 #[derive(Debug)]
-pub(crate) struct RequestPermit(Arc<RequestQueue>);
+pub(crate) struct RequestPermit {
+    queue: Arc<RequestQueue>,
+    upload: Option<UploadPermit>,
+}
+
+/// Counts a request in flight as an upload, until this is dropped: its body has come.
+#[derive(Debug)]
+pub(crate) struct UploadPermit {
+    queue: Arc<RequestQueue>,
+    client: IpAddr,
+}
 
 /// Why a request is not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum QueueError {
-    /// Too many requests wait already.
-    #[error("max_requests are in flight, and {MOST_WAITING} more wait")]
+    /// Too many requests wait already, or too many of this client.
+    #[error(
+        "max_requests are in flight, and {MOST_WAITING} more wait, or half as many of this client"
+    )]
     Full,
     /// No request ended within `queue_timeout`.
     #[error("max_requests are in flight, and none of them ended within queue_timeout")]
     Timeout,
+}
+
+impl QueueState {
+    /// Counts a request as in flight, if there may be one more. Returns whether it is counted.
+    ///
+    /// The uploads, and once more those of the client, must be fewer than the maximum. So one client has at most half of
+    /// the permits while it sends its bodies, and each further client half of those that are left.
+    fn begin(&mut self, RequestOrigin { client, uploads }: RequestOrigin) -> bool {
+        if self.in_flight >= self.most {
+            return false;
+        }
+        if uploads {
+            let its = self.uploads_of.get(&client).copied().unwrap_or_default();
+            if self.uploads + its >= self.most {
+                return false;
+            }
+            self.uploads += 1;
+            self.uploads_of.insert(client, its + 1);
+        }
+        self.in_flight += 1;
+        true
+    }
+
+    /// Begins the request that has waited longest of those that may begin.
+    fn next(&mut self) -> Option<WaitingRequest> {
+        while self.waiting.front().is_some_and(|first| first.give.is_closed()) {
+            self.waiting.pop_front();
+        }
+        let next = (0..self.waiting.len()).find(|at| {
+            let WaitingRequest { by, give } = &self.waiting[*at];
+            let by = *by;
+            !give.is_closed() && self.begin(by)
+        })?;
+        self.waiting.remove(next)
+    }
+
+    /// Whether too many requests wait, or too many of this client.
+    fn is_full(&mut self, client: IpAddr) -> bool {
+        if self.waiting.len() < MOST_WAITING / 2 {
+            return false;
+        }
+        self.waiting.retain(|waiting| !waiting.give.is_closed());
+        let its = self.waiting.iter().filter(|waiting| waiting.by.client == client).count();
+        self.waiting.len() >= MOST_WAITING || its >= MOST_WAITING / 2
+    }
 }
 
 impl RequestQueue {
@@ -48,22 +124,19 @@ impl RequestQueue {
         self: &Arc<Self>,
         most: usize,
         time_limit: Duration,
+        by: RequestOrigin,
     ) -> Result<RequestPermit, QueueError> {
         let given = {
             let mut state = self.state.lock();
             state.most = most;
-            if state.waiting.is_empty() && state.in_flight < most {
-                state.in_flight += 1;
-                return Ok(RequestPermit(self.clone()));
+            if state.waiting.is_empty() && state.begin(by) {
+                return Ok(self.permit(by));
             }
-            if state.waiting.len() >= MOST_WAITING {
-                state.waiting.retain(|waiting| !waiting.is_closed());
-            }
-            if state.waiting.len() >= MOST_WAITING {
+            if state.is_full(by.client) {
                 return Err(QueueError::Full);
             }
             let (give, given) = oneshot::channel();
-            state.waiting.push_back(give);
+            state.waiting.push_back(WaitingRequest { by, give });
             given
         };
         // A reload may have raised the maximum.
@@ -74,43 +147,65 @@ impl RequestQueue {
         }
     }
 
-    /// Gives permits to the requests that have waited longest, while there are any.
-    fn advance(self: &Arc<Self>) {
-        while let Some(next) = self.next() {
-            // If the request has left meanwhile, the permit is dropped here, and the next request gets it.
-            let _ = next.send(RequestPermit(self.clone()));
-        }
+    /// The permit of a request that has begun.
+    fn permit(self: &Arc<Self>, RequestOrigin { client, uploads }: RequestOrigin) -> RequestPermit {
+        let upload = uploads.then(|| UploadPermit { queue: self.clone(), client });
+        RequestPermit { queue: self.clone(), upload }
     }
 
-    /// Counts the next request that waits as in flight, if there may be one more.
-    fn next(&self) -> Option<oneshot::Sender<RequestPermit>> {
-        let mut state = self.state.lock();
-        while state.in_flight < state.most {
-            let next = state.waiting.pop_front()?;
-            if !next.is_closed() {
-                state.in_flight += 1;
-                return Some(next);
-            }
+    /// Gives permits to the requests that have waited longest, while there are any.
+    fn advance(self: &Arc<Self>) {
+        loop {
+            let Some(WaitingRequest { by, give }) = self.state.lock().next() else { return };
+            // If the request has left meanwhile, the permit is dropped here, and the next request gets it.
+            let _ = give.send(self.permit(by));
         }
-        None
+    }
+}
+
+impl RequestPermit {
+    /// What counts the request as an upload, to be dropped when its body has come.
+    pub(crate) fn take_upload(&mut self) -> Option<UploadPermit> {
+        self.upload.take()
     }
 }
 
 impl Drop for RequestPermit {
     fn drop(&mut self) {
-        self.0.state.lock().in_flight -= 1;
-        self.0.advance();
+        self.queue.state.lock().in_flight -= 1;
+        self.queue.advance();
+    }
+}
+
+impl Drop for UploadPermit {
+    fn drop(&mut self) {
+        {
+            let mut state = self.queue.state.lock();
+            state.uploads -= 1;
+            let its = state.uploads_of.get(&self.client).copied().unwrap_or_default();
+            match its {
+                0 | 1 => state.uploads_of.remove(&self.client),
+                _ => state.uploads_of.insert(self.client, its - 1),
+            };
+        }
+        self.queue.advance();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
     use std::pin::pin;
     use std::task::{Context, Poll, Waker};
 
     use super::*;
 
     const TIME_LIMIT: Duration = Duration::from_secs(1);
+    const WHOLE: RequestOrigin = by(0, false);
+
+    const fn by(client: u8, uploads: bool) -> RequestOrigin {
+        RequestOrigin { client: IpAddr::V4(Ipv4Addr::new(192, 0, 2, client)), uploads }
+    }
 
     fn poll<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
         future.poll(&mut Context::from_waker(Waker::noop()))
@@ -119,9 +214,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_request_waits_for_a_permit_and_no_longer_than_its_patience() {
         let queue = Arc::new(RequestQueue::default());
-        let first = queue.enter(1, TIME_LIMIT).await.unwrap();
-        let mut second = pin!(queue.enter(1, TIME_LIMIT));
-        let mut third = pin!(queue.enter(1, TIME_LIMIT));
+        let first = queue.enter(1, TIME_LIMIT, WHOLE).await.unwrap();
+        let mut second = pin!(queue.enter(1, TIME_LIMIT, WHOLE));
+        let mut third = pin!(queue.enter(1, TIME_LIMIT, WHOLE));
         assert!(poll(second.as_mut()).is_pending());
         assert!(poll(third.as_mut()).is_pending());
         drop(first);
@@ -131,15 +226,15 @@ mod tests {
         };
         assert_eq!(third.await.unwrap_err(), QueueError::Timeout);
         drop(permit);
-        assert!(queue.enter(1, TIME_LIMIT).await.is_ok(), "who left has no permit");
+        assert!(queue.enter(1, TIME_LIMIT, WHOLE).await.is_ok(), "who left has no permit");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_leaves_gives_its_permit_to_the_next() {
         let queue = Arc::new(RequestQueue::default());
-        let first = queue.enter(1, TIME_LIMIT).await.unwrap();
-        let mut leaves = Box::pin(queue.enter(1, TIME_LIMIT));
-        let mut stays = pin!(queue.enter(1, TIME_LIMIT));
+        let first = queue.enter(1, TIME_LIMIT, WHOLE).await.unwrap();
+        let mut leaves = Box::pin(queue.enter(1, TIME_LIMIT, WHOLE));
+        let mut stays = pin!(queue.enter(1, TIME_LIMIT, WHOLE));
         assert!(poll(leaves.as_mut()).is_pending());
         assert!(poll(stays.as_mut()).is_pending());
         drop(first);
@@ -151,10 +246,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_raised_maximum_lets_waiting_requests_in() {
         let queue = Arc::new(RequestQueue::default());
-        let _first = queue.enter(1, TIME_LIMIT).await.unwrap();
-        let mut second = pin!(queue.enter(1, TIME_LIMIT));
+        let _first = queue.enter(1, TIME_LIMIT, WHOLE).await.unwrap();
+        let mut second = pin!(queue.enter(1, TIME_LIMIT, WHOLE));
         assert!(poll(second.as_mut()).is_pending());
-        let mut third = pin!(queue.enter(3, TIME_LIMIT));
+        let mut third = pin!(queue.enter(3, TIME_LIMIT, WHOLE));
         assert!(matches!(poll(third.as_mut()), Poll::Ready(Ok(_))));
         assert!(matches!(poll(second.as_mut()), Poll::Ready(Ok(_))));
     }
@@ -162,13 +257,70 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_queue_has_an_end() {
         let queue = Arc::new(RequestQueue::default());
-        let _first = queue.enter(1, TIME_LIMIT).await.unwrap();
+        let _first = queue.enter(1, TIME_LIMIT, WHOLE).await.unwrap();
+        let enter = |client| queue.enter(1, TIME_LIMIT, by(client, false));
         let mut waiting: Vec<_> =
-            (0..MOST_WAITING).map(|_| Box::pin(queue.enter(1, TIME_LIMIT))).collect();
+            (0..MOST_WAITING).map(|n| Box::pin(enter(u8::try_from(n % 2).unwrap()))).collect();
         assert!(waiting.iter_mut().all(|it| poll(it.as_mut()).is_pending()));
-        assert_eq!(queue.enter(1, TIME_LIMIT).await.unwrap_err(), QueueError::Full);
+        assert_eq!(enter(2).await.unwrap_err(), QueueError::Full);
         waiting.clear();
-        let mut next = pin!(queue.enter(1, TIME_LIMIT));
+        let mut next = pin!(enter(2));
         assert!(poll(next.as_mut()).is_pending(), "those that left have made room");
+    }
+
+    /// A regression: the requests of one client filled the queue, and all others got 503.
+    #[tokio::test(start_paused = true)]
+    async fn one_client_has_half_of_the_queue() {
+        let queue = Arc::new(RequestQueue::default());
+        let _first = queue.enter(1, TIME_LIMIT, WHOLE).await.unwrap();
+        let enter = |client| Box::pin(queue.enter(1, TIME_LIMIT, by(client, false)));
+        let mut waiting: Vec<_> = (0..MOST_WAITING / 2).map(|_| enter(1)).collect();
+        assert!(waiting.iter_mut().all(|it| poll(it.as_mut()).is_pending()));
+        assert_eq!(enter(1).await.unwrap_err(), QueueError::Full);
+        assert!(poll(enter(2).as_mut()).is_pending(), "another client");
+        waiting.pop();
+        assert!(poll(enter(1).as_mut()).is_pending(), "one of its own has left");
+    }
+
+    /// A regression: one client took all permits with bodies of a byte a second.
+    #[tokio::test(start_paused = true)]
+    async fn one_client_that_uploads_has_half_of_the_permits() {
+        for (most, expected) in
+            [(1, &[1, 0][..]), (2, &[1, 1]), (3, &[2, 1]), (4, &[2, 1, 1]), (8, &[4, 2, 1, 1, 0])]
+        {
+            let queue = Arc::new(RequestQueue::default());
+            let mut held = Vec::new();
+            for (client, expected) in (1..).zip(expected) {
+                let before = held.len();
+                while let Poll::Ready(permit) =
+                    poll(pin!(queue.enter(most, TIME_LIMIT, by(client, true))))
+                {
+                    held.push(permit.unwrap());
+                }
+                assert_eq!(held.len() - before, *expected, "{most}, client {client}");
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whole_requests_pass_uploads_that_wait() {
+        let queue = Arc::new(RequestQueue::default());
+        let enter = |client, uploads| Box::pin(queue.enter(4, TIME_LIMIT, by(client, uploads)));
+        let mut first = enter(1, true).await.unwrap();
+        let second = enter(1, true).await.unwrap();
+        let mut third = enter(1, true);
+        assert!(poll(third.as_mut()).is_pending());
+        let whole = enter(1, false).await.unwrap();
+        assert!(poll(third.as_mut()).is_pending());
+        drop(first.take_upload());
+        let Poll::Ready(Ok(third)) = poll(third.as_mut()) else { panic!("a body has come") };
+        let mut fifth = enter(2, false);
+        assert!(poll(fifth.as_mut()).is_pending(), "four are in flight");
+        drop(second);
+        assert!(poll(fifth.as_mut()).is_ready());
+        assert_eq!(queue.state.lock().uploads, 1);
+        drop((first, third, whole));
+        let state = queue.state.lock();
+        assert_eq!((state.uploads, state.uploads_of.len(), state.in_flight), (0, 0, 0));
     }
 }

@@ -35,7 +35,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
     setting(at!(response_timeout), Kind::TIME_ABOVE_ZERO, Value("\"60s\""), "the time to the response's head; 504 past it"),
     setting(at!(idle_timeout), Kind::TIME_ABOVE_ZERO, Value("\"60s\""), "the time between two reads of a response's body"),
     setting(at!(max_requests), Kind::Whole(1, 1_000_000), Words("none"),
-        "requests in flight from this process; up to 1000 more wait; a tunnel no longer counts once it has begun"),
+        "requests in flight from this process, of one client address at most half while their bodies come; up to 1000 more wait, of one address half; a tunnel no longer counts once it has begun"),
     setting(at!(queue_timeout), Kind::Duration(Zero::Allowed), Value("\"1s\""),
         "the time for which a request waits because of `max_requests`; 503 past it"),
     setting(at!(retries), Kind::Whole(0, 10), Value("1"),

@@ -13,6 +13,7 @@ mod peers;
 mod places;
 mod ports;
 mod private;
+mod shares;
 mod silent;
 
 use std::io::{BufReader, Write as _};
