@@ -29,7 +29,6 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use self::answer::{AdminResponse, answer, json as answer_json, problem, read_only, text};
-use self::connections::AdminConnections;
 pub(crate) use self::connections::listen;
 use self::limits::ApiProblem;
 use self::marks::Marks;
@@ -37,6 +36,7 @@ use self::metrics::Scrape;
 use self::pulse::Pulse;
 use self::status::ProcessReading;
 use crate::config;
+use crate::downstream::places::ConnectionPlaces;
 use crate::limit::time::{Now, Timestamp};
 use crate::observe::panics;
 use crate::plan::{KeyDisplay, StoreSpec};
@@ -64,7 +64,8 @@ pub(crate) struct Admin {
     started: Timestamp,
     pulse: Pulse,
     marks: Mutex<Marks>,
-    connections: AdminConnections,
+    /// The connections of the endpoint.
+    connections: Arc<ConnectionPlaces>,
     /// The machine's name.
     host: String,
 }
@@ -83,7 +84,7 @@ impl Admin {
             started: process.clock.now(),
             pulse: Pulse::new(&process),
             marks: Mutex::default(),
-            connections: AdminConnections::default(),
+            connections: ConnectionPlaces::new(connections::MOST),
             host: process::host(),
             process,
             plan,

@@ -15,7 +15,8 @@ const PATIENCE: Duration = Duration::from_secs(3_600);
 /// A connection that asks for the stream. `room` is how many bytes it holds that were not read.
 async fn listener(admin: &Arc<Admin>, room: usize) -> (DuplexStream, JoinHandle<()>) {
     let (mut client, server) = duplex(room);
-    let serving = tokio::spawn(serve(server, admin.clone()));
+    let place = admin.connections.take().await;
+    let serving = tokio::spawn(serve(server, admin.clone(), place));
     let request = b"GET /api/stream HTTP/1.1\r\nhost: localhost\r\n\r\n";
     client.write_all(request).await.unwrap();
     (client, serving)
@@ -88,7 +89,8 @@ async fn streams_end_in_order_at_the_end_of_the_process() {
 /// A connection that has had an answer, and is idle.
 async fn idle(admin: &Arc<Admin>) -> DuplexStream {
     let (mut client, server) = duplex(1 << 20);
-    tokio::spawn(serve(server, admin.clone()));
+    let place = admin.connections.take().await;
+    tokio::spawn(serve(server, admin.clone(), place));
     client.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
     let (mut text, mut piece) = (Vec::new(), [0; 4096]);
     while !text.ends_with(b"ok\n") {

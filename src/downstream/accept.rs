@@ -1,30 +1,30 @@
-//! Accepts client connections: at most `max_connections` of the process at once, and of each client at most
-//! `max_connections_per_client`. Each worker runs [`listen`] for each of its listeners. Each connection is
+//! Accepts client connections: at most `max_connections` of the process at once, as many of proxies that ask, and of
+//! each client at most `max_connections_per_client`. Each worker runs [`listen`] for each of its listeners. Each connection is
 //! then a task that runs `serve` in the parent module.
 
 use std::cell::RefCell;
 use std::io;
 use std::net::IpAddr;
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::task::coop::unconstrained;
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::sleep;
 
 use super::counts::ConnectionCounts;
 use super::listener::AsyncListener;
+use super::places::{ConnectionPlace, ConnectionPlaces};
 use super::{Port, serve};
 use crate::observe::events;
 use crate::observe::log_interval::LogIntervals;
 use crate::observe::repeated::{RefusedConnections, Repeated};
 use crate::proxy::Proxy;
-use crate::proxy::client::AcceptedStream;
+use crate::proxy::client::{AcceptedStream, Idleness};
 use crate::request::client::PeerAddress;
 
 /// The pause after a failed accept: the process is out of descriptors or memory, and another try at once would fail
@@ -45,10 +45,9 @@ const ACCEPTED_AT_ONCE: u16 = 64;
 /// The client connections of the process: no more than `max_connections` at once.
 #[derive(Debug)]
 pub(crate) struct ConnectionLimit {
-    max: AtomicUsize,
-    open: AtomicUsize,
-    /// Wakes a listener that waits for a permit.
-    freed: Notify,
+    clients: Arc<ConnectionPlaces>,
+    /// For proxies that ask for decisions: clients must not take their places.
+    of_callers: Arc<ConnectionPlaces>,
     listening: AtomicUsize,
     of_clients: ConnectionCounts,
     refused: RefusedConnections,
@@ -68,15 +67,15 @@ pub(crate) struct ConnectionPermit {
     /// The client under which this connection is counted.
     client: Option<IpAddr>,
     limit: Arc<ConnectionLimit>,
+    place: ConnectionPlace,
 }
 
 impl ConnectionLimit {
     /// At most `max` connections at once.
     pub(crate) fn new(max: usize) -> Self {
         Self {
-            max: AtomicUsize::new(max),
-            open: AtomicUsize::default(),
-            freed: Notify::new(),
+            clients: ConnectionPlaces::new(max),
+            of_callers: ConnectionPlaces::new(max),
             listening: AtomicUsize::default(),
             of_clients: ConnectionCounts::default(),
             refused: Repeated::new(events::connections_refused),
@@ -86,8 +85,8 @@ impl ConnectionLimit {
 
     /// Changes the maximum. Open connections stay open.
     pub(crate) fn resize(&self, max: usize) {
-        self.max.store(max, Ordering::Relaxed);
-        self.freed.notify_waiters();
+        self.clients.resize(max);
+        self.of_callers.resize(max);
     }
 
     /// Listeners that still accept.
@@ -97,7 +96,7 @@ impl ConnectionLimit {
 
     /// Connections that are open now.
     pub(crate) fn open(&self) -> usize {
-        self.open.load(Ordering::Relaxed)
+        self.clients.open() + self.of_callers.open()
     }
 
     /// The connections that were refused, because their client had too many.
@@ -105,29 +104,21 @@ impl ConnectionLimit {
         &self.refused
     }
 
-    async fn take(self: &Arc<Self>) -> ConnectionPermit {
-        if !self.add() {
-            if self.complaints.next(Complaint::Full) {
-                events::connections_full(self.open());
-            }
-            loop {
-                // Enabled before the count is read: a connection that ends later wakes this task.
-                let mut freed = pin!(self.freed.notified());
-                freed.as_mut().enable();
-                if self.add() {
-                    break;
+    async fn take(self: &Arc<Self>, port: &Port) -> ConnectionPermit {
+        let places = match port {
+            Port::Plain | Port::Tls(_) => &self.clients,
+            Port::Decide(_) => &self.of_callers,
+        };
+        let place = match places.try_take() {
+            Some(place) => place,
+            None => {
+                if self.complaints.next(Complaint::Full) {
+                    events::connections_full(places.open());
                 }
-                freed.await;
+                places.take().await
             }
-        }
-        ConnectionPermit { client: None, limit: self.clone() }
-    }
-
-    /// Counts one more connection. Returns false if the maximum is reached.
-    fn add(&self) -> bool {
-        let max = self.max.load(Ordering::Relaxed);
-        let one_more = |open| (open < max).then_some(open + 1);
-        self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
+        };
+        ConnectionPermit { client: None, limit: self.clone(), place }
     }
 }
 
@@ -143,6 +134,10 @@ impl ConnectionPermit {
     pub(super) fn refused(&self) -> &RefusedConnections {
         &self.limit.refused
     }
+
+    pub(super) fn idleness(&self) -> &Arc<Idleness> {
+        &self.place.idleness
+    }
 }
 
 impl Drop for ConnectionPermit {
@@ -150,8 +145,6 @@ impl Drop for ConnectionPermit {
         if let Some(client) = self.client {
             self.limit.of_clients.remove(client);
         }
-        self.limit.open.fetch_sub(1, Ordering::Relaxed);
-        self.limit.freed.notify_one();
     }
 }
 
@@ -234,7 +227,7 @@ async fn take(
 ) {
     match accepted {
         Ok((stream, peer)) => {
-            let permit = connections.limit.take().await;
+            let permit = connections.limit.take(port).await;
             let (port, proxy, draining) = (port.clone(), proxy.clone(), draining.clone());
             connections.add(serve(stream, peer, port, proxy, permit, draining));
         }
@@ -270,15 +263,15 @@ mod tests {
         let limit = Arc::new(ConnectionLimit::new(1));
         let one_more = || {
             let limit = limit.clone();
-            tokio::spawn(async move { limit.take().await })
+            tokio::spawn(async move { limit.take(&Port::Plain).await })
         };
-        let mut open = vec![limit.take().await];
+        let mut open = vec![limit.take(&Port::Plain).await];
         let waiting = one_more();
         yield_now().await;
         assert!(!waiting.is_finished(), "there is one");
         limit.resize(3);
         open.push(timeout(ACCEPT_PAUSE, waiting).await.unwrap().unwrap());
-        open.push(limit.take().await);
+        open.push(limit.take(&Port::Plain).await);
         limit.resize(2);
         let waiting = one_more();
         open.pop();

@@ -58,7 +58,7 @@ pub(super) async fn serve(
                 return Box::pin(http2::serve(stream, client, proxy, news)).await;
             }
             Served::Switched(stream, switched) => {
-                client.phase.switched.set(true);
+                client.phase.switch();
                 let tunnel = tunnel::join(stream, *switched, client.phase.times(), news);
                 if Box::pin(tunnel).await == TunnelEnd::Silent {
                     client.phase.overdue.set(Some(Overdue::Tunnel));

@@ -94,7 +94,8 @@ pub(super) async fn serve(
         WatchEnd::Left | WatchEnd::Idle => {
             serving.end_soon();
             // GOAWAY tells the client that no request was lost.
-            let _ = timeout(GOODBYE, poll_fn(|cx| serving.poll(cx))).await;
+            let patience = if client.phase.is_given_up() { Duration::ZERO } else { GOODBYE };
+            let _ = timeout(patience, poll_fn(|cx| serving.poll(cx))).await;
             Ok(())
         }
     }

@@ -11,6 +11,7 @@ mod handshake_fault;
 mod http1;
 mod http2;
 mod listener;
+pub(crate) mod places;
 mod proxy_header;
 mod request_line;
 mod stream;
@@ -20,8 +21,10 @@ mod watch;
 mod write_batch;
 
 use std::error::Error as _;
+use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -37,7 +40,7 @@ use self::stream::{ClientStream, LONGEST_LINGER};
 use self::tls::Handshake;
 use self::watch::{LINGER, in_time};
 use crate::plan::ServerSpec;
-use crate::proxy::client::{AcceptedStream, ClientConnection, Overdue, Phase, Socket};
+use crate::proxy::client::{AcceptedStream, ClientConnection, Idleness, Overdue, Phase, Socket};
 use crate::proxy::{Peer, Proxy};
 use crate::request::client::PeerAddress;
 use crate::request::network::client_network;
@@ -77,8 +80,13 @@ async fn serve(
     }
     let accepted = Instant::now();
     let times = proxy.times();
-    let due = || accepted.checked_add(times.get().header);
-    let (phase, socket) = (Phase::new(times.clone()), Socket::new(stream));
+    let idleness = permit.idleness().clone();
+    poll_fn(|cx| Poll::Ready(idleness.wake(cx))).await;
+    let due = || match idleness.is_given_up() {
+        true => Some(accepted),
+        false => accepted.checked_add(times.get().header),
+    };
+    let (phase, socket) = (Phase::new(times.clone(), idleness.clone()), Socket::new(stream));
     // Only a client that took too long is counted. A client that left, or that a drain cut off, was not slow.
     let count_late = |peer: PeerAddress| {
         if accepted.elapsed() >= times.get().header {
@@ -109,7 +117,7 @@ async fn serve(
                 Handshake::Refused(reason) => {
                     refuse(&proxy, reason, peer);
                     // The client may have sent more already. To close now could destroy the TLS alert.
-                    return Box::pin(stream::linger(socket, LINGER)).await;
+                    return Box::pin(linger(socket, LINGER, &idleness)).await;
                 }
                 Handshake::Left => return count_late(peer),
             }
@@ -152,7 +160,19 @@ async fn serve(
     if phase.must_linger() || phase.is_in_head() {
         let is_long = phase.is_multiplexed() && !phase.ending.get();
         let longest = if is_long { LONGEST_LINGER } else { LINGER };
-        Box::pin(stream::linger(client.socket.clone(), longest)).await;
+        Box::pin(linger(client.socket.clone(), longest, &idleness)).await;
+    }
+}
+
+/// Lets the client read the last bytes, unless another connection needs the place.
+async fn linger(socket: Socket, longest: Duration, idleness: &Idleness) {
+    let is_given_up = poll_fn(|_| match idleness.is_given_up() {
+        true => Poll::Ready(()),
+        false => Poll::Pending,
+    });
+    tokio::select! {
+        () = is_given_up => {}
+        () = stream::linger(socket, longest) => {}
     }
 }
 

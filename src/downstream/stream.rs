@@ -144,7 +144,7 @@ impl ClientStream {
             }
             phase.bytes_came();
             self.metrics.received(read);
-            if !phase.switched.get() {
+            if !phase.is_switched() {
                 overhead.came(read);
                 if overhead.is_used_up() {
                     let kind = io::ErrorKind::InvalidData;
@@ -236,7 +236,7 @@ impl AsyncWrite for ClientStream {
         // More requests, sent after the last one, may lie unread in the socket. An HTTP/2 client sends WINDOW_UPDATE
         // frames while it reads.
         let has_more = pin!(unconstrained(self.client.socket.readable())).poll(cx).is_ready();
-        if !phase.switched.get() && (phase.is_multiplexed() || has_more) {
+        if !phase.is_switched() && (phase.is_multiplexed() || has_more) {
             phase.lingers.set(true);
         }
         Pin::new(&mut self.transport).poll_shutdown(cx)
@@ -272,7 +272,7 @@ mod tests {
     use super::*;
     use crate::observe::metrics::Metrics;
     use crate::proxy::Peer;
-    use crate::proxy::client::Phase;
+    use crate::proxy::client::{Idleness, Phase};
     use crate::request::client::PeerAddress;
     use crate::upstream::times::testing::{IDLE, times_with};
     use crate::wire::overhead::Overhead;
@@ -281,7 +281,8 @@ mod tests {
     #[tokio::test]
     async fn a_connection_with_unread_input_lingers_without_a_budget() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
-        let (socket, phase) = (Socket::new(Right(ours)), Phase::new(times_with(IDLE)));
+        let (socket, phase) =
+            (Socket::new(Right(ours)), Phase::new(times_with(IDLE), Arc::new(Idleness::new())));
         let peer = Peer::new(PeerAddress::UnixSocket, false);
         let client = ClientConnection::new(peer, phase, Overhead::new(0), socket.clone(), None);
         let (client, metrics) = (Rc::new(client), Metrics::new(1).worker(0));

@@ -40,10 +40,16 @@ pub(super) async fn in_time<T>(
         let now = Instant::now();
         let last_call = news.borrow_and_update().then(|| now + LAST_CALL);
         let until = due().into_iter().chain(last_call).min().unwrap_or(now + FAR);
+        // The connection may be given up, and its task is then polled.
+        let is_due = |_: &mut Context<'_>| match due().is_some_and(|due| due <= Instant::now()) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        };
         tokio::select! {
             biased;
             opened = opening.as_mut() => return Some(opened),
             () = sleep_until(until) => return None,
+            () = poll_fn(is_due) => return None,
             Ok(()) = news.changed() => {}
         }
     }
@@ -271,6 +277,8 @@ fn deadline(client: &ClientConnection) -> Instant {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use tokio::net::{TcpListener, TcpStream};
     use tokio::task::coop;
     use tokio::time::sleep;
@@ -278,7 +286,7 @@ mod tests {
 
     use super::*;
     use crate::proxy::Peer;
-    use crate::proxy::client::{Phase, Socket};
+    use crate::proxy::client::{Idleness, Phase, Socket};
     use crate::request::client::PeerAddress;
     use crate::upstream::times::testing::{IDLE, times_with};
     use crate::wire::overhead::Overhead;
@@ -312,7 +320,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let peer = Peer::new(PeerAddress::UnixSocket, false);
-        let (phase, socket) = (Phase::new(times_with(IDLE)), Socket::new(Left(stream)));
+        let (phase, socket) =
+            (Phase::new(times_with(IDLE), Arc::new(Idleness::new())), Socket::new(Left(stream)));
         ClientConnection::new(peer, phase, Overhead::new(0), socket, None)
     }
 

@@ -144,8 +144,8 @@ events! {
     /// No more connections are allowed than are open now. A new client waits until a connection ends.
     pub(crate) fn connections_full(open: usize) =
         warn!(open,
-            help = "others wait until one ends: see whose they are (ss -tn), raise \
-                server.max_connections, or lower server.idle_timeout",
+            help = "for each further one the connection that has been idle for longest is closed, and \
+                others wait: see whose they are (ss -tn), and raise server.max_connections",
             "connections full");
 
     /// `count` connections since the last such line were closed at once, because their client had too many.

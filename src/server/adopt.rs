@@ -65,7 +65,7 @@ impl Supervisor {
         let lowered = new.lowered_from(&old.plan, clocks);
         let new = Arc::new(new);
         if old.plan.server.max_connections != new.server.max_connections {
-            self.open_files = OpenFiles::raise(new.server.max_connections);
+            self.open_files = OpenFiles::raise(&new);
         }
         self.process.connections.resize(self.open_files.connections(&new));
         self.process.throttled.configure(new.log.throttle, new.log.summary_interval, now);

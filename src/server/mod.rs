@@ -148,7 +148,7 @@ impl Supervisor {
             Occasions::new().map_err(|error| format!("cannot listen for signals: {error}"))?;
         let command = StartCommand::of_this_process()
             .map_err(|error| format!("cannot find the program's own path: {error}"))?;
-        let open_files = OpenFiles::raise(plan.server.max_connections);
+        let open_files = OpenFiles::raise(&plan);
         let workers = plan.server.workers.unwrap_or_else(cores);
         let connections = open_files.connections(&plan);
         let process = Arc::new(Process::new(&plan, Clock::new(), workers, connections));

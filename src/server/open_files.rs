@@ -10,11 +10,10 @@ const OTHER_FILES: u64 = 256;
 pub(super) struct OpenFiles(Option<u64>);
 
 impl OpenFiles {
-    /// Raises the limit for this number of connections. Each connection needs two descriptors: one to the
-    /// client, one to the upstream.
-    pub(super) fn raise(max_connections: usize) -> Self {
-        let wanted =
-            u64::try_from(max_connections).unwrap_or(u64::MAX).saturating_mul(2) + OTHER_FILES;
+    /// Raises the limit for the connections of this plan.
+    pub(super) fn raise(plan: &Plan) -> Self {
+        let most = u64::try_from(plan.server.max_connections).unwrap_or(u64::MAX);
+        let wanted = most.saturating_mul(descriptors(plan)).saturating_add(OTHER_FILES);
         match rlimit::increase_nofile_limit(wanted) {
             Ok(limit) if limit >= wanted => Self(None),
             Ok(limit) => {
@@ -28,12 +27,17 @@ impl OpenFiles {
         }
     }
 
-    /// How many connections to accept at once. This is less than `max_connections` if there are too few
-    /// descriptors: each client connection needs another descriptor, for the upstream.
+    /// How many connections to accept at once. This is less than `max_connections` if there are too few descriptors.
     pub(super) fn connections(&self, plan: &Plan) -> usize {
         let most = plan.server.max_connections;
         let Self(Some(limit)) = self else { return most };
         let others = OTHER_FILES.min(limit / 2);
-        usize::try_from((limit - others) / 2).map_or(most, |fit| most.min(fit.max(1)))
+        let fit = (limit - others) / descriptors(plan);
+        usize::try_from(fit).map_or(most, |fit| most.min(fit.max(1)))
     }
+}
+
+/// The descriptors for each of `max_connections`: one to the client, one to the upstream, and one to a proxy that asks.
+fn descriptors(plan: &Plan) -> u64 {
+    2 + u64::from(plan.decide.listen.is_some())
 }

@@ -39,7 +39,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
     setting(at!(drain_timeout), Kind::Duration(Zero::Allowed), Value("\"30s\""),
         "the time to finish the requests under way, after `shutdown_delay`; no connection is accepted then"),
     setting(at!(max_connections), Kind::Whole(1, 10_000_000), Value("20000"),
-        "client connections at once; more wait in the accept queue"),
+        "client connections at once, and as many of proxies that ask (`[decide]`); for each further one the connection that has been idle longest is closed, and more wait in the accept queue"),
     setting(at!(max_connections_per_client), Kind::Whole(1, 10_000_000), Words("none"),
         "connections of one client address (by `ipv4_prefix` and `ipv6_prefix`) at once; more are closed. Trusted proxies are not counted"),
     field("limits", Kind::List(&Kind::NAME), Value("[]"),

@@ -1,6 +1,7 @@
 //! The state of a client's connection. `downstream` makes it and drives the connection; requests read and
-//! change it. `phase` has the time-outs, `socket` the socket.
+//! change it. `phase` has the time-outs, `idleness` what other threads may know, `socket` the socket.
 
+mod idleness;
 mod phase;
 mod socket;
 
@@ -9,6 +10,7 @@ use std::rc::Rc;
 
 use tokio::time::Instant;
 
+pub(crate) use self::idleness::Idleness;
 pub(crate) use self::phase::{DueAction, Overdue, Phase};
 pub(crate) use self::socket::{AcceptedStream, Socket};
 use super::headers::x_forwarded::Peer;

@@ -88,6 +88,29 @@ fn strangers_keep_no_probe_out() {
     }
 }
 
+/// A regression: connections of a flood were accepted in one go, and closed each other and everybody else's before a
+/// request was read.
+#[test]
+fn a_flood_of_connections_closes_no_strangers_before_their_requests() {
+    let api = Upstream::echoing();
+    let proxy = guarded(&api, "secret").start();
+    let admin = proxy.admin();
+    // All of them wait to be accepted when the process goes on.
+    proxy.pause();
+    let ask = |number: usize| {
+        let mut client = Connection::open(admin);
+        if number % 10 == 0 {
+            client.send("GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n");
+        }
+        client
+    };
+    let mut all: Vec<_> = (0..120).map(ask).collect();
+    proxy.signal("CONT");
+    for probe in all.iter_mut().step_by(10) {
+        assert_eq!(probe.reply("GET").text(), "ok\n");
+    }
+}
+
 /// More than the endpoint serves at once wait, and are answered as soon as another one has left.
 #[test]
 fn connections_beyond_the_bound_wait() {

@@ -234,22 +234,24 @@ fn a_tunnel_holds_the_end_up_only_so_long() {
 
 #[test]
 fn connections_beyond_the_most_wait_for_their_turn() {
-    let api = Upstream::echoing();
+    let (api, told, go) = Upstream::slow();
     let proxy = Proxy::of_one_worker(&api).server("max_connections = 2").start();
     let mut first = [0, 1].map(|_| Connection::open(proxy.address));
     for client in &mut first {
-        assert_eq!(client.get("/", &[]).status, 200);
+        client.send("GET /slow HTTP/1.1\r\nhost: a\r\n\r\n");
+        told.recv_timeout(PATIENCE).unwrap();
     }
     let mut more = [0, 1, 2].map(|_| Connection::open(proxy.address));
     for client in &mut more {
         client.send("GET /later HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
     }
     // Both places are taken, so what these ask is answered first.
+    proxy.log.wait("connections full", |_| true);
+    assert!(api.requests().iter().all(|got| got.path() == "/slow"));
     for client in &mut first {
-        assert_eq!(client.get("/", &[]).status, 200);
+        go.send(()).unwrap();
+        assert_eq!(client.reply("GET").text(), "/slow");
     }
-    assert!(api.requests().iter().all(|got| got.path() == "/"));
-    drop(first);
     for client in &mut more {
         assert_eq!(client.reply("GET").text(), "/later");
     }

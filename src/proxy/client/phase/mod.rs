@@ -3,12 +3,14 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::yield_now;
 use tokio::time::Instant;
 
+use super::idleness::Idleness;
 use crate::upstream::times::ClientTimes;
 
 /// How often, while a request is served, the socket is checked for a client that has left. The socket is
@@ -47,7 +49,7 @@ pub(crate) struct Phase {
     pub(crate) ending: Cell<bool>,
     /// The connection carries another protocol than HTTP. In a tunnel, a side that has sent all its data may still
     /// read.
-    pub(crate) switched: Cell<bool>,
+    switched: Cell<bool>,
     /// The rest of the request's body is read and thrown away.
     discards: Cell<bool>,
     /// A part of the last exchange may still be under way, so the connection must not be parked.
@@ -56,6 +58,8 @@ pub(crate) struct Phase {
     pub(crate) parks: Cell<bool>,
     /// The last part of an exchange for which the client took too long.
     pub(crate) overdue: Cell<Option<Overdue>>,
+    /// Whether the connection is idle, as other threads see it.
+    idleness: Arc<Idleness>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,7 +111,7 @@ pub(crate) enum DueAction {
 
 impl Phase {
     /// A connection that was just accepted: its first head is awaited.
-    pub(crate) fn new(times: Rc<Cell<ClientTimes>>) -> Self {
+    pub(crate) fn new(times: Rc<Cell<ClientTimes>>, idleness: Arc<Idleness>) -> Self {
         Self {
             times,
             doing: Cell::new(Doing::Fresh),
@@ -124,6 +128,7 @@ impl Phase {
             unsettled: Cell::new(true),
             parks: Cell::default(),
             overdue: Cell::default(),
+            idleness,
         }
     }
 
@@ -134,6 +139,9 @@ impl Phase {
 
     /// What is due next and when, unless an event comes first. `None` if the clock cannot express the time.
     pub(crate) fn due(&self) -> Option<(Instant, DueAction)> {
+        if self.is_given_up() {
+            return Some((self.since(), DueAction::Close(None)));
+        }
         let response = (self.times.get().body, DueAction::Close(Some(Overdue::Response)));
         let writing = self.write_waits_since.get().map(|since| (since, response));
         let doing = match self.doing.get() {
@@ -164,7 +172,24 @@ impl Phase {
 
     /// When a connection without a request is closed. `None` if the clock cannot express the time.
     pub(crate) fn idle_until(&self) -> Option<Instant> {
-        self.since().checked_add(self.times.get().idle)
+        let idle = if self.is_given_up() { Duration::ZERO } else { self.times.get().idle };
+        self.since().checked_add(idle)
+    }
+
+    /// Whether the connection is to be closed, because another one needs its place. An answer that the client still reads
+    /// goes first.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.idleness.is_given_up() && !self.is_write_waiting()
+    }
+
+    /// The connection carries another protocol from now on, and is never idle.
+    pub(crate) fn switch(&self) {
+        self.switched.set(true);
+        self.idleness.busy();
+    }
+
+    pub(crate) fn is_switched(&self) -> bool {
+        self.switched.get()
     }
 
     /// A reload may have changed the time-outs. An idle connection may have been idle for longer than the new one
@@ -256,6 +281,7 @@ impl Phase {
         // While other requests are under way, this one must not put off the next [`DueAction::Look`].
         if others == 0 {
             self.since.set(Some(now));
+            self.idleness.busy();
         }
         self.doing.set(Doing::Busy);
         self.discards.set(false);
@@ -274,6 +300,7 @@ impl Phase {
         self.requests.set(left);
         if left == 0 {
             self.since.set(Some(now));
+            self.idleness.idle(now);
             let discards = self.discards.get();
             self.doing.set(if discards { Doing::Discarding } else { Doing::Idle });
         }

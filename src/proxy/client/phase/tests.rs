@@ -8,7 +8,7 @@ use crate::upstream::times::testing::{BODY, HEADER, IDLE, times_with};
 
 /// A connection whose first request has been answered, a second after it was accepted.
 async fn answered() -> (Instant, Phase) {
-    let phase = Phase::new(times_with(IDLE));
+    let phase = Phase::new(times_with(IDLE), Arc::new(Idleness::new()));
     tokio::time::advance(Duration::from_secs(1)).await;
     phase.begin(Instant::now());
     phase.end(Instant::now());
@@ -51,13 +51,13 @@ async fn unfinished_work_keeps_a_connection_from_being_parked() {
 
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_was_not_asked_yet_is_not_parked() {
-    let phase = Phase::new(times_with(IDLE));
+    let phase = Phase::new(times_with(IDLE), Arc::new(Idleness::new()));
     assert_eq!(phase.due(), Some((Instant::now() + HEADER, DueAction::Close(Some(Overdue::Head)))));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_connection_whose_time_is_short_is_closed_instead() {
-    let phase = Phase::new(times_with(PARK));
+    let phase = Phase::new(times_with(PARK), Arc::new(Idleness::new()));
     phase.begin(Instant::now());
     phase.end(Instant::now());
     assert_eq!(phase.due(), Some((Instant::now() + PARK, DueAction::Close(None))));
@@ -89,7 +89,7 @@ async fn a_discarded_body_has_the_time_limit_of_a_body() {
 
 #[tokio::test(start_paused = true)]
 async fn many_requests_end_with_the_last() {
-    let phase = Phase::new(times_with(IDLE));
+    let phase = Phase::new(times_with(IDLE), Arc::new(Idleness::new()));
     phase.multiplex();
     assert_eq!(
         phase.due(),
@@ -128,7 +128,7 @@ async fn a_shorter_time_out_gives_an_idle_connection_that_time_once_more() {
 
 #[test]
 fn a_second_request_of_one_turn_was_not_waited_for() {
-    let phase = Phase::new(times_with(IDLE));
+    let phase = Phase::new(times_with(IDLE), Arc::new(Idleness::new()));
     let now = Instant::now();
     assert!(!phase.begin(now));
     assert!(phase.begin(now), "no poll came between");
@@ -138,7 +138,7 @@ fn a_second_request_of_one_turn_was_not_waited_for() {
 
 #[tokio::test]
 async fn some_streams_share_a_turn_and_others_wait_in_order() {
-    let phase = Phase::new(times_with(IDLE));
+    let phase = Phase::new(times_with(IDLE), Arc::new(Idleness::new()));
     phase.multiplex();
     let answered = RefCell::new(Vec::new());
     let (phase, answered) = (&phase, &answered);

@@ -1,0 +1,212 @@
+//! The places for connections, of clients or at the admin endpoint. If all are taken, the connection that has been idle
+//! for longest is closed for the next one.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout};
+
+use crate::proxy::client::Idleness;
+
+/// For this time nobody's connection is idle: the first request of a new client may be on its way. If no connection is
+/// idle, this is also the time between two looks.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// One look finds this share of all connections, and at least this number. So most closed connections cost no look.
+const FOUND_SHARE: usize = 16;
+const FOUND: usize = 16;
+
+/// The places for at most `most` connections at once.
+#[derive(Debug)]
+pub(crate) struct ConnectionPlaces {
+    most: AtomicUsize,
+    open: AtomicUsize,
+    /// Wakes somebody who waits for a place.
+    freed: Notify,
+    connections: Mutex<OpenConnections>,
+}
+
+#[derive(Debug, Default)]
+struct OpenConnections {
+    next: u64,
+    all: HashMap<u64, Arc<Idleness>>,
+    /// Those that were idle for longest at the last look, with the time since when they are. The longest is the last.
+    found: Vec<(u64, Arc<Idleness>)>,
+    /// When a look last found none.
+    looked: Option<Instant>,
+}
+
+/// The place of one connection.
+#[derive(Debug)]
+pub(crate) struct ConnectionPlace {
+    id: u64,
+    places: Arc<ConnectionPlaces>,
+    pub(crate) idleness: Arc<Idleness>,
+}
+
+impl ConnectionPlaces {
+    pub(crate) fn new(most: usize) -> Arc<Self> {
+        Arc::new(Self {
+            most: AtomicUsize::new(most),
+            open: AtomicUsize::default(),
+            freed: Notify::new(),
+            connections: Mutex::default(),
+        })
+    }
+
+    /// Changes the maximum. Open connections stay open.
+    pub(super) fn resize(&self, most: usize) {
+        self.most.store(most, Ordering::Relaxed);
+        self.freed.notify_waiters();
+    }
+
+    /// Connections that are open now.
+    pub(super) fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// A place, if one is free.
+    pub(super) fn try_take(self: &Arc<Self>) -> Option<ConnectionPlace> {
+        let most = self.most.load(Ordering::Relaxed);
+        let one_more = |open| (open < most).then_some(open + 1);
+        self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok()?;
+        let idleness = Arc::new(Idleness::new());
+        let mut connections = self.connections.lock();
+        let id = connections.next;
+        connections.next += 1;
+        connections.all.insert(id, idleness.clone());
+        drop(connections);
+        Some(ConnectionPlace { id, places: self.clone(), idleness })
+    }
+
+    /// A place. If none is free, asks the connection that has been idle for longest to close, and waits.
+    pub(crate) async fn take(self: &Arc<Self>) -> ConnectionPlace {
+        loop {
+            // Enabled before the count is read: a connection that ends later wakes this task.
+            let mut freed = pin!(self.freed.notified());
+            let was_freed = freed.as_mut().enable();
+            if let Some(place) = self.try_take() {
+                return place;
+            }
+            // The news may be older than the connection that has the place now.
+            if !was_freed {
+                self.connections.lock().give_up();
+                let _ = timeout(LOOK, freed).await;
+            }
+        }
+    }
+}
+
+impl OpenConnections {
+    /// Gives up the connection that has been idle for longest.
+    fn give_up(&mut self) {
+        // Whoever was not found is idle for a shorter time than those that were, and still are.
+        if self.give_up_found() || self.looked.is_some_and(|looked| looked.elapsed() < LOOK) {
+            return;
+        }
+        self.look();
+        let has_found = self.give_up_found();
+        self.looked = (!has_found).then(Instant::now);
+    }
+
+    fn give_up_found(&mut self) -> bool {
+        while let Some((since, idleness)) = self.found.pop() {
+            if idleness.give_up(since) {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn look(&mut self) {
+        let latest = Instant::now().checked_sub(LOOK);
+        let idle = self.all.values().filter_map(|it| Some((it.since(latest?)?, it)));
+        let mut idle: Vec<_> = idle.collect();
+        let most = (self.all.len() / FOUND_SHARE).max(FOUND);
+        if most < idle.len() {
+            idle.select_nth_unstable_by_key(most, |(since, _)| *since);
+            idle.truncate(most);
+        }
+        idle.sort_unstable_by_key(|(since, _)| Reverse(*since));
+        self.found = idle.into_iter().map(|(since, it)| (since, it.clone())).collect();
+    }
+}
+
+impl Drop for ConnectionPlace {
+    fn drop(&mut self) {
+        self.places.connections.lock().all.remove(&self.id);
+        self.places.open.fetch_sub(1, Ordering::Relaxed);
+        self.places.freed.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+    use tokio::time::advance;
+
+    use super::*;
+
+    const MOMENT: Duration = Duration::from_millis(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn the_connection_that_was_idle_for_longest_goes() {
+        let places = ConnectionPlaces::new(60);
+        let mut open = Vec::new();
+        for _ in 0..60 {
+            advance(MOMENT).await;
+            open.push(places.try_take().unwrap());
+        }
+        assert!(places.try_take().is_none());
+        // A permit that nobody waits for must not close a second one.
+        drop(open.pop());
+        open.push(places.try_take().unwrap());
+        advance(LOOK).await;
+        let mut given_up = Vec::new();
+        for _ in 0..60 {
+            assert!(places.take().now_or_never().is_none());
+            let numbers = 0..open.len();
+            let new: Vec<_> = numbers.filter(|n| open[*n].idleness.is_given_up()).collect();
+            let new = new.into_iter().find(|number| !given_up.contains(number));
+            given_up.extend(new);
+            if given_up.len() == 3 {
+                // They have had requests since it was found who is idle for longest.
+                open[5].idleness.busy();
+                open[6].idleness.busy();
+                open[6].idleness.idle(Instant::now());
+            }
+        }
+        let expected: Vec<_> = (0..5).chain(7..60).collect();
+        assert_eq!(given_up, expected);
+        assert!(!open[6].idleness.is_given_up(), "it may be about to send a request");
+        advance(LOOK).await;
+        assert!(places.take().now_or_never().is_none());
+        assert!(open[6].idleness.is_given_up() && !open[5].idleness.is_given_up());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_waits_gets_the_place_of_whoever_closes() {
+        let places = ConnectionPlaces::new(2);
+        let [first, second] = [places.try_take().unwrap(), places.try_take().unwrap()];
+        first.idleness.busy();
+        second.idleness.busy();
+        let mut waiting = Box::pin(places.take());
+        assert!(waiting.as_mut().now_or_never().is_none());
+        assert!(!first.idleness.is_given_up() && !second.idleness.is_given_up(), "both are busy");
+        second.idleness.idle(Instant::now());
+        advance(LOOK + MOMENT).await;
+        assert!(waiting.as_mut().now_or_never().is_none());
+        assert!(second.idleness.is_given_up());
+        drop(second);
+        let third = waiting.as_mut().now_or_never().unwrap();
+        assert_eq!((places.open(), third.idleness.is_given_up()), (2, false));
+        drop((first, third));
+        assert!(places.open() == 0 && places.connections.lock().all.is_empty());
+    }
+}
