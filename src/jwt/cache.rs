@@ -1,11 +1,13 @@
-//! The tokens that one worker has verified. The signature of a token is checked once.
+//! The tokens that one worker has verified, and those that have just failed. The signature of a token is checked once.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher as _, RandomState};
 use std::mem;
+use std::net::IpAddr;
 use std::rc::Rc;
 
 use crate::limit::time::Timestamp;
-use crate::request::key::Claims;
+use crate::request::key::{Claims, PartFault, TokenFault, TokenReading};
 
 /// The most tokens that are remembered.
 const MOST: usize = 10_000;
@@ -34,6 +36,75 @@ pub(super) struct VerifiedToken {
     pub(super) until: Timestamp,
     /// The version of the table's keys.
     pub(super) version: u64,
+}
+
+/// The most tokens that are remembered as failed, of all clients.
+const MOST_FAILED: usize = 10_000;
+
+/// The most tokens with wrong signatures of one client that are checked within a second.
+const MOST_WRONG: u32 = 100;
+
+/// The tokens that have failed within this second of the day, and under these keys, although a signature was checked.
+/// Anybody can make such tokens, and to check one costs as much as hundreds of rejections.
+#[derive(Debug, Default)]
+pub(super) struct FailedTokens {
+    second: u64,
+    version: u64,
+    /// By a hash with a random key, so nobody can make a token that is taken for another one.
+    readings: HashMap<u64, TokenReading>,
+    hasher: RandomState,
+    /// The number of tokens with wrong signatures, by client.
+    wrong: HashMap<IpAddr, u32>,
+}
+
+impl FailedTokens {
+    /// How a token from the place with this index counts without a check. `None`: it is to be checked. `version` is that
+    /// of all keys.
+    pub(super) fn find(
+        &mut self,
+        token: (usize, &[u8]),
+        client: Option<IpAddr>,
+        now: Timestamp,
+        version: u64,
+    ) -> Option<TokenReading> {
+        let second = now.as_micros() / 1_000_000;
+        if (self.second, self.version) != (second, version) {
+            self.readings.clear();
+            self.wrong.clear();
+            (self.second, self.version) = (second, version);
+        }
+        let known = self.readings.get(&self.hasher.hash_one(token)).cloned();
+        // It may be right. So it does not count as none, which could be a way out of a limit: it is refused.
+        let is_bounded = client.is_some_and(|client| {
+            self.wrong.get(&client).is_some_and(|number| *number >= MOST_WRONG)
+        });
+        let refused = || TokenReading::Refused(PartFault::Invalid(TokenFault::TooMany));
+        known.or_else(|| is_bounded.then(refused))
+    }
+
+    /// Remembers how a token counts whose signature was checked.
+    pub(super) fn insert(
+        &mut self,
+        token: (usize, &[u8]),
+        client: Option<IpAddr>,
+        reading: TokenReading,
+        is_wrong: bool,
+    ) {
+        if self.readings.len() >= MOST_FAILED {
+            return;
+        }
+        self.readings.insert(self.hasher.hash_one(token), reading);
+        if let Some(client) = client.filter(|_| is_wrong) {
+            *self.wrong.entry(client).or_default() += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+impl FailedTokens {
+    pub(super) fn len(&self) -> usize {
+        self.readings.len()
+    }
 }
 
 impl VerifiedTokens {

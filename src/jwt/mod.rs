@@ -9,12 +9,13 @@ pub mod keys;
 mod verify;
 
 use std::cell::RefCell;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use http::HeaderMap;
 
-use self::cache::{VerifiedToken, VerifiedTokens};
+use self::cache::{FailedTokens, VerifiedToken, VerifiedTokens};
 use self::keys::SharedKeys;
 use self::verify::UnverifiedToken;
 use crate::limit::time::Timestamp;
@@ -29,6 +30,16 @@ pub(crate) struct Tokens {
     /// The headers and cookies that may have a token.
     places: Vec<KeySource>,
     verified: RefCell<VerifiedTokens>,
+    failed: RefCell<FailedTokens>,
+}
+
+/// A token that does not verify.
+struct FailedToken {
+    reading: TokenReading,
+    /// Whether a signature was checked.
+    was_checked: bool,
+    /// Whether a signature was wrong.
+    is_wrong: bool,
 }
 
 impl Tokens {
@@ -40,16 +51,27 @@ impl Tokens {
                 places.push(spec.place.clone());
             }
         }
-        Self { tables: tables.to_vec(), places, verified: RefCell::default() }
+        let (verified, failed) = Default::default();
+        Self { tables: tables.to_vec(), places, verified, failed }
     }
 
-    /// Finds the token of a request and verifies it. `now` is the time of day. The first place with a token that
-    /// verifies counts.
+    /// Like [`Tokens::read_of`], for nobody's request.
     pub(crate) fn read(&self, headers: &HeaderMap, now: Timestamp) -> TokenReading {
+        self.read_of(None, headers, now)
+    }
+
+    /// Finds the token of a client's request and verifies it. `now` is the time of day. The first place with a token
+    /// that verifies counts.
+    pub(crate) fn read_of(
+        &self,
+        client: Option<IpAddr>,
+        headers: &HeaderMap,
+        now: Timestamp,
+    ) -> TokenReading {
         let mut reading = TokenReading::Absent;
-        for place in &self.places {
+        for (index, place) in self.places.iter().enumerate() {
             let found = match token(place, headers) {
-                Ok(Some(token)) => self.claims(place, &token, now),
+                Ok(Some(token)) => self.claims((index, place), &token, client, now),
                 Ok(None) => continue,
                 Err(fault) => return TokenReading::Refused(fault),
             };
@@ -62,11 +84,12 @@ impl Tokens {
         reading
     }
 
-    /// The claims of a token from this place. A token that was verified is remembered.
+    /// The claims of a token from this place. A token that was verified is remembered, and for a moment one that failed.
     fn claims(
         &self,
-        place: &KeySource,
+        (index, place): (usize, &KeySource),
         token: &[u8],
+        client: Option<IpAddr>,
         now: Timestamp,
     ) -> Result<Rc<Claims>, TokenReading> {
         let holds = |known: &VerifiedToken| {
@@ -76,7 +99,18 @@ impl Tokens {
         if let Some(claims) = self.verified.borrow_mut().find(token, holds) {
             return Ok(claims);
         }
-        let verified = self.verify(place, token, now)?;
+        let version = self.tables.iter().map(|table| table.version()).sum();
+        let (one, mut failed) = ((index, token), self.failed.borrow_mut());
+        if let Some(known) = failed.find(one, client, now, version) {
+            return Err(known);
+        }
+        let verified = self.verify(place, token, now).map_err(|unverified| {
+            let FailedToken { reading, was_checked, is_wrong } = unverified;
+            if was_checked {
+                failed.insert(one, client, reading.clone(), is_wrong);
+            }
+            reading
+        })?;
         let claims = verified.claims.clone();
         // Without keys no signature was checked, and anybody could fill the memory.
         if self.tables[claims.table].spec.keys.is_some() {
@@ -94,10 +128,18 @@ impl Tokens {
         place: &KeySource,
         token: &[u8],
         now: Timestamp,
-    ) -> Result<VerifiedToken, TokenReading> {
+    ) -> Result<VerifiedToken, FailedToken> {
         let tables = self.tables.iter().enumerate();
         let mut tables: Vec<_> = tables.filter(|(_, table)| table.spec.place == *place).collect();
-        let unverified = UnverifiedToken::read(token).map_err(|fault| invalid(fault, &tables))?;
+        let mut failed = FailedToken {
+            reading: TokenReading::Ignored(TokenFault::Issuer),
+            was_checked: false,
+            is_wrong: false,
+        };
+        let unverified = match UnverifiedToken::read(token) {
+            Ok(unverified) => unverified,
+            Err(fault) => return Err(FailedToken { reading: invalid(fault, &tables), ..failed }),
+        };
         let is_of =
             |issuer: Option<&str>, table: &SharedKeys| table.spec.issuer.as_deref() == issuer;
         let is_known = |issuer: &&str| tables.iter().any(|(_, table)| is_of(Some(*issuer), table));
@@ -116,11 +158,14 @@ impl Tokens {
                     if matches!(fault, TokenFault::UnknownKey | TokenFault::NoKeys) {
                         table.is_missed.notify_one();
                     }
+                    failed.is_wrong |= fault == TokenFault::Signature;
+                    failed.was_checked |= table.spec.keys.is_some() && fault.is_of_checked();
                     first.get_or_insert(fault);
                 }
             }
         }
-        Err(first.map_or(is_for_none, |fault| invalid(fault, &tables)))
+        failed.reading = first.map_or(is_for_none, |fault| invalid(fault, &tables));
+        Err(failed)
     }
 }
 

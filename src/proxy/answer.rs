@@ -14,7 +14,7 @@ use super::response::{NO_STORE, OwnResponse, own, trailers_only};
 use crate::decide::BadCall;
 use crate::limit::decision::whole_seconds;
 use crate::plan::RouteSpec;
-use crate::request::key::KeyError;
+use crate::request::key::{KeyError, TokenFault};
 use crate::throttle::{Quota, Refused};
 use crate::upstream::UpstreamError;
 
@@ -46,6 +46,9 @@ pub(super) fn respond(
             match refusal {
                 Refusal::Method(allowed) if matches!(protocol, Protocol::Http(_)) => {
                     allow(&mut answer, allowed);
+                }
+                Refusal::Limits(Refused::Key(KeyError::Token(TokenFault::TooMany))) => {
+                    answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
                 }
                 Refusal::Limits(Refused::Key(KeyError::Token(_))) => {
                     answer.headers_mut().insert(WWW_AUTHENTICATE, INVALID_TOKEN);

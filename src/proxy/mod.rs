@@ -55,6 +55,7 @@ use crate::plan::{Action, RouteSpec};
 use crate::reading::{self, RequestHead, RequestReading, Seen, Sender, TIDEGATE_OVER, TargetParts};
 use crate::request::client::PeerAddress;
 use crate::request::key::{Token, View};
+use crate::request::network::client_network;
 use crate::request::route::NoRoute;
 use crate::throttle::{Admission, LimitQuestion, Quota, Throttle};
 use crate::upstream::progress::BodyFault;
@@ -273,9 +274,11 @@ impl Proxy {
         active.note_untrusted(&reading);
         let route = reading.route;
         let began = exchange.began;
+        let client_address = reading.client.address;
         let token = LazyCell::new(|| {
             let now = self.clock.wall().at(self.clock.at(began));
-            active.tokens.read(&head.headers, now)
+            let client = client_network(client_address, plan.server.prefixes);
+            active.tokens.read_of(Some(client), &head.headers, now)
         });
         let view = View {
             // The certificate of a proxy that asks is not that of its client.

@@ -10,7 +10,7 @@ use super::headers::invalid_name;
 use crate::decide::BadCall;
 use crate::observe::trace::cut;
 use crate::reading::BadHead;
-use crate::request::key::KeyError;
+use crate::request::key::{KeyError, TokenFault};
 use crate::request::path::AmbiguousPath;
 use crate::throttle::Refused;
 use crate::upstream::progress::BodyFault;
@@ -121,6 +121,7 @@ impl Refusal<'_> {
             }
             Self::Limits(refused) => {
                 let grpc = match refused {
+                    Refused::Key(KeyError::Token(TokenFault::TooMany)) => Status::ResourceExhausted,
                     Refused::Key(KeyError::Token(_)) => Status::Unauthenticated,
                     Refused::Key(_) | Refused::Cost { .. } => Status::InvalidArgument,
                     // `rejection` composes this answer by the file's settings.

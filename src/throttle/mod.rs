@@ -45,7 +45,7 @@ use crate::observe::throttled::Throttled;
 use crate::observe::top_keys::is_near;
 use crate::observe::trace::{LimitAnswers, LimitDecision};
 use crate::plan::{AnswerSpec, Figures, LimitSpec, Plan};
-use crate::request::key::{KeyError, View};
+use crate::request::key::{KeyError, TokenFault, View};
 use crate::request::network::client_network;
 use crate::store::{Claim, Moment, Store};
 
@@ -155,6 +155,7 @@ impl Refused<'_> {
     /// The status of the answer. A rejection has this one if the file names no other.
     pub(crate) fn status(&self) -> u16 {
         match self {
+            Self::Key(KeyError::Token(TokenFault::TooMany)) => 429,
             Self::Key(KeyError::Token(_)) => 401,
             Self::Key(_) | Self::Cost { .. } => 400,
             Self::Throttled { .. } => 429,

@@ -1,5 +1,6 @@
 //! Tokens of the standards' examples and of our own, against keys of all kinds.
 
+mod failed;
 mod made_elsewhere;
 mod tables;
 

@@ -40,6 +40,9 @@ pub enum TokenFault {
     /// The signature is not that of a key.
     #[error("its signature is wrong")]
     Signature,
+    /// It was not looked at: its client has sent too many tokens with wrong signatures in this second.
+    #[error("this client has sent too many tokens whose signature is wrong")]
+    TooMany,
     /// Its `iss` is that of no table.
     #[error("its `iss` is another issuer")]
     Issuer,
@@ -55,6 +58,21 @@ pub enum TokenFault {
     /// A time in it cannot be read.
     #[error("its `exp` or `nbf` is no time")]
     Time,
+}
+
+impl TokenFault {
+    /// Whether the signature was checked before the token showed this fault.
+    pub(crate) fn is_of_checked(self) -> bool {
+        matches!(
+            self,
+            Self::Signature
+                | Self::Issuer
+                | Self::Audience
+                | Self::Expired
+                | Self::Early
+                | Self::Time
+        )
+    }
 }
 
 /// Why nobody can say what value a part of a request has. The request is then refused.
