@@ -57,7 +57,7 @@ pub(crate) struct JwksUrl {
 /// What happens to a request whose token does not verify.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum OnInvalid {
-    /// The token counts as none.
+    /// The token has no claims.
     #[default]
     Ignore,
     /// The request is refused with 401 if a limit reads the token.

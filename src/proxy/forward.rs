@@ -288,7 +288,9 @@ fn switch(answered: UpstreamResponse) -> (Answer, Switched) {
 /// part of the key, or has a part twice.
 pub(super) fn affinity(upstream: &Upstream, request: &View<'_>) -> Option<Affinity> {
     let Balance::Hash(key) = &upstream.spec().balance else { return None };
-    key.key(request).ok().flatten().as_ref().map(Affinity::of)
+    // A token that does not verify says nothing about the client.
+    let key = key.key(request).ok().flatten();
+    key.filter(|key| key.values().all(|value| value.is_some())).as_ref().map(Affinity::of)
 }
 
 /// The path and query that go upstream; `None` if they go unchanged.

@@ -16,7 +16,7 @@ use super::log::{ClientOrigin, LogRecord, Logged, folded_name};
 use crate::plan::{Action, Plan};
 use crate::reading::{self, BadHead, RequestHead, Seen, Sender, TargetParts, Unreadable};
 use crate::request::client::{Client, PeerAddress};
-use crate::request::key::{Token, TokenReading, View};
+use crate::request::key::{Token, TokenFault, TokenReading, View, token};
 use crate::request::network::canonical_address;
 use crate::request::route::NoRoute;
 use crate::throttle::{Refused, Rehearsal, RehearsedAnswer, RehearsedRequest};
@@ -207,7 +207,13 @@ impl<'p> Judge<'p> {
         }
         let cert = self.text(&Fact::Certificate, &Logged::Unknown, record, address);
         let claims = self.token.clone().unwrap_or_else(|| self.assumed_claims(record, address));
-        let token = TokenReading::of_claims(claims);
+        // Nobody gives the claims of this token. So it counts as in the proxy if it does not verify.
+        let is_unverified = claims.is_empty()
+            && self.plan.jwt.iter().any(|table| token(&table.place, &headers) != Ok(None));
+        let token = match is_unverified {
+            true => TokenReading::Ignored(TokenFault::NoKeys),
+            false => TokenReading::of_claims(claims),
+        };
         let (cert, token) = (cert.as_deref(), Token(&&token));
         let view = View { cert, token, ..reading.view(&method, &headers) };
         let spec = reading.route;

@@ -33,7 +33,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "what `aud` must hold: this text, or one text of the list"),
     field("algorithms", Kind::List(&Kind::Word(algorithm_names)), Words("those of the keys"),
         "the algorithms that are allowed, if the key allows them too"),
-    field("header", Kind::HEADER, Value("\"authorization\""), "the header that has the token, after `Bearer` or another scheme"),
+    field("header", Kind::HEADER, Value("\"authorization\""), "the header that has the token: its last word, after `Bearer` or another scheme"),
     field("cookie", Kind::Text, Words("none"), "in place of `header`: the cookie that has the token"),
     setting(at!(leeway), Kind::Duration(Zero::Allowed), Value("\"30s\""), "how far the clock of the issuer may be from ours, for `exp` and `nbf`"),
     setting(at!(refresh), Kind::TIME_ABOVE_ZERO, Value("\"10m\""),
@@ -41,7 +41,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
     field("verify", Kind::Flag, Value("true"),
         "`false`: claims are believed without a check of the signature; only where something in front has verified the token"),
     setting(at!(invalid), Kind::Word(spellings::<OnInvalid>), Value("\"ignore\""),
-        "a token that does not verify counts as none; or `\"reject\"`: a request with such a token is answered with 401 if a limit reads the token"),
+        "a token that does not verify has no claims, and `missing = \"skip\"` counts as `\"shared\"` for it; or `\"reject\"`: a request with such a token is answered with 401 if a limit reads the token"),
 ];
 
 words!(OnInvalid { "ignore" => Ignore, "reject" => Reject });

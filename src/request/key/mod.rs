@@ -31,7 +31,7 @@ pub enum Missing {
     /// All such requests share one bucket.
     #[default]
     Shared,
-    /// The limit does not apply.
+    /// The limit does not apply. A token that does not verify is not missing: it counts as with `Shared`.
     Skip,
     /// The request is refused with 400.
     Reject,
@@ -102,7 +102,8 @@ pub enum KeyError {
 }
 
 impl KeySpec {
-    /// The key of a request, with plain values. `None` if the limit does not apply to the request.
+    /// The key of a request, with plain values. `None` if the limit does not apply to the request. A limit that counts
+    /// by a claim always applies to a token that does not verify: the API may take it.
     ///
     /// # Errors
     /// If a part comes twice, can be read in two ways, or is missing with `missing = "reject"`, or if a token
@@ -126,6 +127,11 @@ impl KeySpec {
         }
         match (absent, self.missing) {
             (None, _) | (Some(_), Missing::Shared) => Ok(Some(builder.finish())),
+            (Some(_), Missing::Skip)
+                if self.claims().next().is_some() && request.token.is_ignored() =>
+            {
+                Ok(Some(builder.finish()))
+            }
             (Some(_), Missing::Skip) => Ok(None),
             (Some(source), Missing::Reject) => Err(KeyError::Absent(source.clone())),
         }

@@ -66,10 +66,17 @@ impl KeySource {
                 TokenReading::Refused(fault) => return Err(*fault),
             },
             Self::FirstOf(sources) => {
+                let mut is_unverified = false;
                 for (index, source) in sources.iter().enumerate() {
+                    // The API may know the client by this token. Then it does not look at another secret, and a client
+                    // could invent one for each request.
+                    if is_unverified && source.is_secret() {
+                        continue;
+                    }
                     if source.push(request, prefixes, (index, sources.len()), builder)? {
                         return Ok(true);
                     }
+                    is_unverified |= matches!(source, Self::Jwt(_)) && request.token.is_ignored();
                 }
                 return Ok(false);
             }
@@ -194,25 +201,27 @@ pub(crate) fn token<'r>(place: &'r KeySource, headers: &'r HeaderMap) -> Sole<'r
     }
 }
 
-/// Credentials of another scheme, such as `Basic`, are no token. But many APIs take the last word of the header for the
-/// token, whatever the scheme is. So a last word that looks like a token counts as one.
+/// The last word of the header, as it is written: many APIs take it for the token, whatever the scheme is. A header
+/// with other credentials, such as those of `Basic`, has no token.
 fn in_header<'r>(name: &HeaderName, headers: &'r HeaderMap) -> Sole<'r> {
     if has_ambiguous_alias(headers, name) {
         return Err(PartFault::Ambiguous);
     }
-    let values = headers.get_all(name).iter();
-    let found = sole(values.map(|value| credentials::normal_form(value.as_bytes())))?;
-    let is_of_another_scheme = |value: &[u8]| {
-        let written = headers.get(name).map(|value| trim(value.as_bytes())).unwrap_or_default();
-        let scheme = written.split(|byte| *byte <= b' ').next().unwrap_or_default();
-        let has_scheme = scheme.len() < written.len();
-        has_scheme && !scheme.eq_ignore_ascii_case(b"bearer") && !has_form(value)
-    };
-    Ok(found.filter(|value| !is_of_another_scheme(value)))
+    let values = headers.get_all(name).iter().map(HeaderValue::as_bytes);
+    let is_clear = |value: &&[u8]| credentials::normal_form(value).is_some();
+    let value = sole(values.map(|value| Some(value).filter(is_clear).map(Cow::Borrowed)))?;
+    let Some(Cow::Borrowed(value)) = value else { return Ok(None) };
+    let mut words = trim(value).split(|byte| *byte <= b' ');
+    let first = words.next().unwrap_or_default();
+    let Some(last) = words.next_back() else { return Ok(Some(Cow::Borrowed(first))) };
+    let is_token = first.eq_ignore_ascii_case(b"bearer") || has_three_parts(first, last);
+    Ok(is_token.then_some(Cow::Borrowed(last)))
 }
 
-/// Whether a text has the form of a signed token.
-fn has_form(value: &[u8]) -> bool {
-    let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    value.iter().all(is_letter) && value.iter().filter(|byte| **byte == b'.').count() == 2
+/// Whether these words of a header may be a token: its three parts have dots between them. APIs read tokens in many
+/// spellings: with padding or other letters in the signature, or with `Bearer ` anywhere. The dots are in all of them.
+/// What stands behind an equals sign is the value of a parameter, or padding.
+fn has_three_parts(first: &[u8], last: &[u8]) -> bool {
+    let last = last.split(|byte| *byte == b'=').next().unwrap_or_default();
+    first.iter().chain(last).filter(|byte| **byte == b'.').count() >= 2
 }

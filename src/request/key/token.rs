@@ -91,7 +91,7 @@ pub enum PartFault {
 pub enum TokenReading {
     /// The request has no token.
     Absent,
-    /// The token does not verify, and counts as none.
+    /// The token does not verify, and has no claims.
     Ignored(TokenFault),
     /// A limit that reads the token refuses the request.
     Refused(PartFault),
@@ -113,6 +113,11 @@ pub struct Token<'r>(pub &'r dyn Deref<Target = TokenReading>);
 impl Token<'_> {
     /// No token.
     pub const NONE: Token<'static> = Token(&&TokenReading::Absent);
+
+    /// Whether there is a token that does not verify, and the request is not refused for it.
+    pub(super) fn is_ignored(self) -> bool {
+        matches!(**self.0, TokenReading::Ignored(_))
+    }
 }
 
 impl fmt::Debug for Token<'_> {

@@ -117,7 +117,8 @@ fn tests_of_a_file_have_claims() {
         + &test("claims = { sub = \"b\", org = { id = 7 } }", 2)
         + &test("claims = { sub = \"b\", \"org.id\" = \"7\" }", 0)
         + &test("claims = { sub = \"c\" }", 3)
-        + &test("", 3);
+        + &test("", 3)
+        + &test("headers = { authorization = \"Bearer none\" }", 2);
     written(&folder, &text);
     let (code, out, errors) = told(folder.path(), &["check"]);
     assert_eq!(code, 0, "{out}{errors}");
