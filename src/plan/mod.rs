@@ -190,7 +190,7 @@ impl ServerSpec {
     /// If the path stays ambiguous.
     pub(crate) fn path<'p>(&self, path: &'p str) -> Result<NormalPath<'p>, AmbiguousPath> {
         let path = NormalPath::parse(path, self.merge_slashes)?;
-        Ok(if self.loose_paths { path.loosened() } else { path })
+        Ok(if self.loose_paths { path.loosened() } else { path }.trimmed())
     }
 }
 

@@ -17,6 +17,7 @@ use std::borrow::Cow;
 use percent_encoding::{percent_decode_str, percent_encode_byte};
 
 use crate::percent::{byte_after_sign, decode};
+use crate::text::trim;
 
 /// A path in its two normal forms: the form for the upstream, and the matching form for routes and keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +47,13 @@ pub enum AmbiguousPath {
     /// A dot segment with parameters: `..;x`.
     #[error("the path has a dot segment with parameters")]
     DotParameters,
+    /// A dot segment, plain or encoded, in a path that goes to the API as it came.
+    #[error("the path has a dot segment, which nobody resolves before the API")]
+    DotSegment,
+    /// Two slashes at the start of a path that goes to the API as it came, and more segments. Some servers take the
+    /// first segment for a host.
+    #[error("the path begins with two slashes, as if a host followed")]
+    HostInPath,
     /// A control character, a space, `?` or `#` without percent-encoding.
     #[error("the path has a character that must be percent-encoded")]
     Forbidden,
@@ -64,6 +72,38 @@ impl<'p> NormalPath<'p> {
         let matching = matching_form(&upstream);
         let borrow = |form: String| if form == path { Cow::Borrowed(path) } else { form.into() };
         Ok(Self { upstream: borrow(upstream), matching: borrow(matching) })
+    }
+
+    /// Checks that the API runs this path if it gets `came`, the text that this path was parsed from. Doubled slashes
+    /// and `;parameters` in it are as in a path for the upstream.
+    ///
+    /// # Errors
+    /// If servers may read another path in the text.
+    pub(crate) fn check_as_it_came(came: &str) -> Result<(), AmbiguousPath> {
+        if came.split('/').any(|segment| matches!(&*decode(segment), b"." | b"..")) {
+            return Err(AmbiguousPath::DotSegment);
+        }
+        match came.strip_prefix("//").is_some_and(|rest| rest.contains('/')) {
+            true => Err(AmbiguousPath::HostInPath),
+            false => Ok(()),
+        }
+    }
+
+    /// The same path, matched and counted without blanks at its end. Many frameworks cut them off, and a pattern that
+    /// ends in `$` matches before a line feed.
+    #[must_use]
+    pub(crate) fn trimmed(mut self) -> Self {
+        // A blank is always encoded here.
+        let [.., b'%', _, _] = self.matching.as_bytes() else { return self };
+        let Some((before, last)) = self.matching.rsplit_once('/') else { return self };
+        let decoded = decode(last);
+        let name = trim(&decoded);
+        if !name.is_empty() && name.len() < decoded.len() {
+            let mut form = format!("{before}/");
+            name.iter().for_each(|byte| push_canonical(&mut form, *byte));
+            self.matching = form.into();
+        }
+        self
     }
 
     /// The same path, matched and counted without regard to case and to a slash at the end.
@@ -242,9 +282,17 @@ pub(super) fn loose(form: &str) -> Cow<'_, str> {
     loose.into()
 }
 
-/// The text in lower case, letter by letter. `str::to_lowercase` would also look at the letters beside it.
+/// The text without regard to case, letter by letter. `str::to_lowercase` would also look at the letters beside it.
 pub(super) fn lower_case(text: &str) -> String {
-    text.chars().flat_map(char::to_lowercase).collect()
+    text.chars().map(folded).collect()
+}
+
+/// One letter for all that some framework takes for the same letter. Java and Python compare by upper case too: for
+/// them `\u{131}` and `\u{130}` are an `i`, and `\u{17f}` is an `s`.
+fn folded(letter: char) -> char {
+    let mut upper = letter.to_uppercase();
+    let upper = upper.next().filter(|_| upper.next().is_none()).unwrap_or(letter);
+    upper.to_lowercase().next().unwrap_or(upper)
 }
 
 /// Whether a segment of the upstream form has more than `;parameters`.

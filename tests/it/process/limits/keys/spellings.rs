@@ -277,6 +277,11 @@ fn loose_paths_are_one_path() {
         ("/Files/", 429, 200),
         ("/files/%C3%89", 200, 200),
         ("/files/%C3%A9/", 429, 200),
+        // Java and Python take these for an `i` and an `s`.
+        ("/log%C4%B1n", 429, 200),
+        ("/LOG%C4%B0N/", 429, 200),
+        ("/login%20/", 429, 200),
+        ("/u%C5%BFers/bob", 429, 200),
     ];
     for loose in [true, false] {
         let proxy = Proxy::answering()
@@ -293,5 +298,26 @@ fn loose_paths_are_one_path() {
             let expected = if loose { with } else { without };
             assert_eq!(get(proxy.address, path, &[]).status, expected, "{loose} {path}");
         }
+    }
+}
+
+/// Patterns that end in `$` match before a line feed, and many frameworks cut blanks off: `/login%0A` ran `/login`, and
+/// the limit of another path counted.
+#[test]
+fn blanks_at_the_end_make_no_other_path() {
+    let proxy = Proxy::answering()
+        .limit("login", "key = [\"path\"]\nrate = \"1/h\"")
+        .route("path = \"/login\"\nlimits = [\"login\"]")
+        .route("path = \"/{*rest}\"")
+        .start();
+    assert_eq!(get(proxy.address, "/login", &[]).status, 200);
+    for end in
+        ["%0A", "%0a", "%0D", "%0D%0A", "%09", "%20", "%20%0A", "%C2%85", "%E2%80%A8", "%0A;x"]
+    {
+        assert_eq!(get(proxy.address, &format!("/login{end}"), &[]).status, 429, "{end}");
+    }
+    assert_eq!(get(proxy.address, "/login%00", &[]).status, 400);
+    for other in ["/login%20x", "/lo%20gin", "/login/%20"] {
+        assert_eq!(get(proxy.address, other, &[]).status, 200, "{other}");
     }
 }
