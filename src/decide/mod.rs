@@ -20,6 +20,7 @@ use http::{Method, Response, StatusCode, request};
 
 pub(crate) use self::leases::{Lease, Leases};
 use crate::observe::metrics::DecisionKind;
+use crate::request::client::ClientHeader;
 use crate::throttle::Quotas;
 
 /// The form in which a proxy asks.
@@ -162,6 +163,14 @@ impl Form {
     /// Whether the caller tells how a request ended.
     pub(crate) fn tells_end(self) -> bool {
         matches!(self, Self::Check | Self::Settle)
+    }
+
+    /// The header that names the client, if the form says which.
+    pub(crate) fn client_header(self) -> Option<ClientHeader> {
+        match self {
+            Self::AuthRequest | Self::ForwardAuth => Some(ClientHeader::XForwardedFor),
+            Self::Check | Self::Settle | Self::Envoy | Self::Unknown => None,
+        }
     }
 
     /// The status by which the proxy knows that the request may go.

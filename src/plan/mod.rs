@@ -109,6 +109,12 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Whether tidegate forwards nothing: other proxies ask it, and forward themselves.
+    pub(crate) fn only_decides(&self) -> bool {
+        let Self { server, decide, .. } = self;
+        decide.listen.is_some() && server.listen.is_empty() && server.tls.is_none()
+    }
+
     /// A route's limits: those of `[server]`, then its own.
     pub fn limits_of(&self, route: &RouteSpec) -> impl Iterator<Item = &Arc<LimitSpec>> {
         self.limits_at(&route.limits)

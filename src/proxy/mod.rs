@@ -257,8 +257,16 @@ impl Proxy {
         }
         let asked = exchange.asked.as_deref();
         let form = asked.map(|asked| asked.form);
-        let sender = asked.and_then(|asked| asked.ip).map(PeerAddress::Network);
         let head = &mut exchange.head;
+        let peer = asked.and_then(|asked| asked.ip).map(PeerAddress::Network);
+        let peer = peer.unwrap_or(client.peer.address);
+        let sender = match form.and_then(Form::client_header) {
+            // A client may have written the header that `[server]` names.
+            Some(header) => {
+                Sender::Client(plan.server.trust.client_in(&header, peer, &head.headers))
+            }
+            None => Sender::Peer(peer),
+        };
         let uri = mem::take(&mut head.uri);
         let came = RequestHead {
             method: &head.method,
@@ -266,7 +274,8 @@ impl Proxy {
             version: head.version,
             headers: &mut head.headers,
             seen,
-            sender: Sender::Peer(sender.unwrap_or(client.peer.address)),
+            sender,
+            goes_as_it_came: form.is_some(),
         };
         let reading =
             reading::read(plan, came).map_err(|unreadable| findings.unread(unreadable))?;

@@ -35,6 +35,8 @@ pub(crate) struct RequestHead<'h, 't> {
     /// Which fields there are.
     pub(crate) seen: Seen,
     pub(crate) sender: Sender,
+    /// Whether somebody else forwards the request. Then the API gets the path as it came.
+    pub(crate) goes_as_it_came: bool,
 }
 
 /// The parts of a request's target.
@@ -186,6 +188,9 @@ fn check<'t>(
     if matches!(**method, Method::TRACE | Method::CONNECT) {
         let methods = |path| plan.table.methods(&path, host.as_str(), headers);
         return Err(BadHead::NeverServed(path.ok().map(methods).unwrap_or_default()));
+    }
+    if head.goes_as_it_came {
+        NormalPath::check_as_it_came(target.path)?;
     }
     Ok(path?)
 }

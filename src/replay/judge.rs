@@ -192,6 +192,7 @@ impl<'p> Judge<'p> {
             seen: Seen::of(&headers),
             headers: &mut headers,
             sender: Sender::Client(client.unwrap_or(UNKNOWN)),
+            goes_as_it_came: self.plan.only_decides(),
         };
         let reading = match reading::read(self.plan, head) {
             Ok(reading) => reading,

@@ -134,6 +134,7 @@ fn describe(
             seen: Seen::of(headers),
             headers: &mut sent,
             sender: Sender::Peer(PeerAddress::Network(*peer)),
+            goes_as_it_came: plan.only_decides(),
         },
     )?;
     let RequestReading { host, path, client, found, route, .. } = &reading;
@@ -176,6 +177,9 @@ fn describe(
     text.finish_limits();
     if plan.decide.listen.is_some() {
         describe_calls(plan.limits_of(route), found.is_err(), text);
+        if let Err(why) = NormalPath::check_as_it_came(uri.path()) {
+            text.more(format_args!("where another proxy forwards it, 400: {why}"));
+        }
     }
     Ok(())
 }

@@ -104,12 +104,22 @@ impl Trust {
     /// is the client. If an element is unreadable, reading stops. The client is then the last address
     /// that was read, or `peer` if none was read.
     pub fn client(&self, peer: PeerAddress, headers: &HeaderMap) -> Client {
+        self.client_in(&self.header, peer, headers)
+    }
+
+    /// The client as [`Trust::client`] finds it, in this header.
+    pub(crate) fn client_in(
+        &self,
+        header: &ClientHeader,
+        peer: PeerAddress,
+        headers: &HeaderMap,
+    ) -> Client {
         let trusted = self.trusts_peer(peer);
         let peer = peer.as_client();
         if !trusted {
             return Client { address: peer, via: Vec::new(), peer_trusted: false };
         }
-        match &self.header {
+        match header {
             ClientHeader::XForwardedFor => {
                 self.follow(peer, x_forwarded_for::nearest_first(headers))
             }

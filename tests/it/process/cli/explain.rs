@@ -136,6 +136,16 @@ fn explain_says_what_is_different_where_another_proxy_asks() {
         assert_eq!(code, 0);
         assert!(out.contains(expected), "{request}:\n{out}");
     }
+    let (_, out, _) = told(folder.path(), &["explain", "GET /b/../a"]);
+    assert!(out.contains("400: the path has a dot segment"), "{out}");
+    let both = FILE.replace("listen = []", "listen = \"127.0.0.1:0\"");
+    let both = both.replace("path = \"/", "respond = { status = 200 }\npath = \"/");
+    std::fs::write(folder.path().join("proxy.toml"), both).unwrap();
+    let (_, out, _) = told(folder.path(), &["explain", "GET /b/../a"]);
+    assert!(
+        out.contains("where another proxy forwards it, 400: the path has a dot segment"),
+        "{out}"
+    );
     std::fs::write(folder.path().join("proxy.toml"), MANY).unwrap();
     let (_, out, _) = told(folder.path(), &["explain", "GET /users/7"]);
     assert!(!out.contains("calls"), "nobody asks here:\n{out}");

@@ -60,7 +60,7 @@ fn traefik_gets_the_clients_answer_as_it_is() {
     let refused = as_traefik(&mut traefik, "/a/b", &client);
     assert_eq!((refused.status, refused.violated()), (429, vec!["ip".to_owned()]));
     assert_eq!(refused.header("x-tidegate-status"), None);
-    assert_eq!(as_traefik(&mut traefik, "/a/../no/route", &client).status, 200);
+    assert_eq!(as_traefik(&mut traefik, "/a/../no/route", &client).status, 400);
     // The status of a gRPC refusal would be 200.
     let grpc = [client[0], ("content-type", "application/grpc")];
     assert_eq!(as_traefik(&mut traefik, "/a/b", &grpc).status, 429);
@@ -319,4 +319,81 @@ fn a_unix_socket_is_asked_without_a_token() {
     let fields = [("x-original-method", "GET"), ("x-original-uri", "/a/b")];
     let statuses = [0; 3].map(|_| nginx.get("/auth-request", &fields).status);
     assert_eq!(statuses, [204, 204, 403]);
+}
+
+/// `/login/../healthz` behind nginx ran `/login`, and counted as `/healthz`.
+#[test]
+fn a_path_that_the_api_may_resolve_otherwise_is_refused() {
+    let limits = "[limits.ip]\nkey = [\"ip\"]\nrate = \"1/h\"\nexempt = { path = [\"/healthz\"] }\n\
+                  [[routes]]\npath = \"/{*rest}\"\nlimits = [\"ip\"]\n";
+    let proxy = deciding("", limits);
+    let address = asked_at(&proxy);
+    let mut asking = Connection::open(address);
+    let other_paths = [
+        "/login/../healthz",
+        "/login/%2e%2E/healthz",
+        "/login/.%2e/healthz?a=1",
+        "/./healthz",
+        "/healthz/.",
+        "/login/..;x/healthz",
+        "/login/..%3bx/healthz",
+        "//healthz/../healthz",
+        "//healthz/login",
+        "///healthz/",
+        "/login%2f../healthz",
+        "/login\\..\\healthz",
+        "http://api.test/login/../healthz",
+    ];
+    for path in other_paths {
+        let reply = as_nginx(&mut asking, path, "203.0.113.7");
+        let status = reply.header("x-tidegate-status");
+        assert_eq!((reply.status, status.as_deref()), (403, Some("400")), "{path}");
+        let client = [("x-forwarded-for", "203.0.113.7")];
+        assert_eq!(as_traefik(&mut asking, path, &client).status, 400, "{path}");
+        let said = super::check::check(address, &json!({ "path": path, "ip": "203.0.113.7" }));
+        assert_eq!((&said["allowed"], &said["status"]), (&json!(false), &json!(400)), "{path}");
+    }
+    for (path, status) in [
+        ("/healthz", 204),
+        ("//healthz", 204),
+        ("/login;x", 204),
+        ("/login;x", 403),
+        ("/login;/healthz", 403),
+        ("//login", 403),
+        ("/a//b", 403),
+        ("/...", 403),
+        ("/.well-known/..a", 403),
+    ] {
+        assert_eq!(as_nginx(&mut asking, path, "203.0.113.7").status, status, "{path}");
+    }
+    let reply = asking.get(
+        "/auth-request",
+        &[("x-original-method", "GET"), ("x-original-uri", "/healthz#/../login")],
+    );
+    assert_eq!(reply.status, 400);
+}
+
+/// With `client_ip_header = "cf-connecting-ip"` a client wrote its address itself: nginx passes this field on.
+#[test]
+fn nginx_and_traefik_name_the_client_in_one_field_whatever_the_servers_is() {
+    for header in ["cf-connecting-ip", "forwarded"] {
+        let server = format!(
+            "listen = []\nclient_ip_header = \"{header}\"\ntrusted_proxies = [\"198.51.100.0/24\"]"
+        );
+        let proxy = Tidegate::start(&file("", PER_CLIENT).replace("listen = []", &server));
+        let mut asking = Connection::open(asked_at(&proxy));
+        for (number, status) in [(1, 204), (2, 204), (3, 403)] {
+            let forged = format!("192.0.2.{number}");
+            let forged = if header == "forwarded" { format!("for={forged}") } else { forged };
+            let fields = [
+                ("x-original-method", "GET"),
+                ("x-original-uri", "/a/b"),
+                ("x-forwarded-for", "203.0.113.7, 198.51.100.3"),
+                (header, &*forged),
+            ];
+            assert_eq!(asking.get("/auth-request", &fields).status, status, "{header}");
+        }
+        let client = [("x-forwarded-for", "203.0.113.7"), (header, "192.0.2.9")];
+        assert_eq!(as_traefik(&mut asking, "/a/b", &client).status, 429, "{header}");
+    }
 }

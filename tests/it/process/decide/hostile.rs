@@ -164,7 +164,7 @@ fn a_field_that_comes_twice_or_in_disguise_does_not_count() {
         (&[("x-original-uri", "/a/b"), ("x-forwarded-for", "203.0.113.7")], "429"),
         (&[("x-original-uri", "/a/b"), ("connection", "x-forwarded-for, x-original-uri")], "429"),
         (&[("x-original-uri", "http://b.test/a/b")], "429"),
-        (&[("x-original-uri", "/a/../a/b")], "429"),
+        (&[("x-original-uri", "/a/../a/b")], "400"),
         (&[("x-original-uri", "/a/b"), ("host", "b"), ("host", "c")], "400"),
         (&[("x-original-uri", "/a/b"), ("host", "b c")], "400"),
     ] {

@@ -108,7 +108,17 @@ fn a_call_that_is_no_question_says_what_is_wrong() {
 fn what_a_client_writes_refuses_its_request_and_never_spoils_the_call() {
     let proxy = deciding("", USERS);
     let mut envoy = open(&proxy);
-    for path in ["/u/a%2fb", "/u/..;x/b", "no path", "/u/\0", ""] {
+    for path in [
+        "/u/a%2fb",
+        "/u/..;x/b",
+        "/login/../u/1",
+        "/login/%2e%2e/u/1",
+        "//u/login",
+        "/u/1#/../../login",
+        "no path",
+        "/u/\0",
+        "",
+    ] {
         let answer = ask(&mut envoy, &[user("a"), descriptor(&[("path", path)])]);
         assert_eq!(answer.overall_code, OVER_LIMIT, "{path:?}");
         assert_eq!(answer.statuses[1].code, OVER_LIMIT, "{path:?}");
