@@ -1,6 +1,7 @@
 //! The events of a request that limits reject or delay. `observe::throttled` logs and counts them.
 
 use std::fmt;
+use std::sync::Arc;
 
 use super::Throttle;
 use super::request_limit::RequestLimit;
@@ -13,6 +14,7 @@ use crate::limit::name::Name;
 use crate::limit::rate::Rate;
 use crate::limit::time::Timestamp;
 use crate::observe::throttled::ThrottleEvent;
+use crate::plan::LimitSpec;
 use crate::request::key::View;
 use crate::store::{Claim, LimiterFigures};
 
@@ -28,6 +30,34 @@ impl Throttle {
             if let Some(outcome @ (Outcome::Reject { .. } | Outcome::Delay(_))) = limit.outcome() {
                 self.record(limit, request, outcome, now);
             }
+        }
+    }
+
+    /// Records that these limits mark a request whose key or cost they cannot read. It has no key.
+    pub(super) fn record_unread(
+        &self,
+        unread: &[(usize, &Arc<LimitSpec>)],
+        request: &View<'_>,
+        now: Timestamp,
+    ) {
+        for (_, spec) in unread {
+            let figures = spec.figures.at(self.store.both(now)).unwrap_or(Algorithm::Closed);
+            let event = ThrottleEvent {
+                limit: &spec.name,
+                key: b"",
+                shown: &"-",
+                name: None,
+                tier: None,
+                figures,
+                route: request.route,
+                client: request.client,
+                method: request.method.as_str(),
+                path: request.path.matching(),
+                request_id: request.id,
+                outcome: Outcome::Reject { retry_after: None },
+                mode: spec.mode,
+            };
+            self.log.record(&event, now);
         }
     }
 

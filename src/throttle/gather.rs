@@ -6,6 +6,7 @@ use std::sync::Arc;
 use http::HeaderMap;
 
 use super::Refused;
+use super::open::Open;
 use super::request_limit::{KeyName, RequestLimit};
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
@@ -24,6 +25,7 @@ use crate::tier::{RequestTier, TierRule};
 
 /// Gathers the limits of `specs` that apply to this request now. A limit whose figures let everything pass is left out.
 /// The first limit with `plans` reads the plan of the request by `rule`. Without a rule the request has no plan.
+/// Limits that mark a request whose key or cost cannot be read go to `open.unread`.
 ///
 /// # Errors
 /// If a key or a cost cannot be read from the request.
@@ -33,7 +35,7 @@ pub(super) fn gather<'p>(
     rule: Option<&'p TierRule>,
     store: &Store,
     now: Now,
-    limits: &mut PerAsk<RequestLimit<'p>>,
+    open: &mut Open<'p>,
 ) -> Result<(), Refused<'p>> {
     let mut tier = None;
     for spec in specs {
@@ -42,10 +44,13 @@ pub(super) fn gather<'p>(
         if !request.has_end && spec.awaits_end() || is_look_in_shadow {
             continue;
         }
-        match apply(spec, request, (rule, &mut tier), store, now, limits) {
+        match apply(spec, request, (rule, &mut tier), store, now, &mut open.limits) {
             // Only an enforcing limit stops a request.
-            Err(_) if spec.mode != Mode::Enforce => {}
-            Err(NotCounted::Refused(refused)) => return Err(refused),
+            Err(NotCounted::Refused(refused)) if spec.mode == Mode::Enforce => return Err(refused),
+            Err(NotCounted::Refused(_)) if spec.mode == Mode::Mark => {
+                open.unread.push((open.limits.len(), spec));
+            }
+            Err(NotCounted::Refused(_)) => {}
             Ok(()) | Err(NotCounted::Exempt | NotCounted::Skipped) => {}
         }
     }
@@ -61,7 +66,8 @@ pub(crate) enum NotCounted<'p> {
     /// The request lacks a part of the key.
     #[error("a part of its key is missing, and `missing` is \"skip\"")]
     Skipped,
-    /// A key or a cost cannot be read from the request. An enforcing limit refuses the request.
+    /// A key or a cost cannot be read from the request. An enforcing limit refuses the request, and one in the mode
+    /// `mark` marks it.
     #[error("{0}")]
     Refused(Refused<'p>),
 }

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderValue;
+use smallvec::SmallVec;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -203,7 +204,7 @@ impl Throttle {
         open.begin(specs, request, plan.tiers.as_deref(), &self.store, &self.waiting, clocks)?;
         let LimitQuestion { quotas, seat } = question;
         let seat = seat.take();
-        if open.limits.is_empty() && seat.is_none() {
+        if open.limits.is_empty() && open.unread.is_empty() && seat.is_none() {
             return Ok(Admission::default());
         }
         let moment = Moment::now(now);
@@ -234,21 +235,26 @@ impl Throttle {
         let verdict = open.finish();
         let limits = &open.limits;
         let took = is_measured.then(|| moment.at.elapsed());
-        self.metrics
-            .decided(took, limits.iter().map(|limit| (&limit.claim.spec.name, kind(limit))));
+        let unread = open.unread.iter().map(|(_, spec)| (&spec.name, DecisionKind::Marked));
+        let decided = limits.iter().map(|limit| (&limit.claim.spec.name, kind(limit)));
+        self.metrics.decided(took, decided.chain(unread));
         self.note_keys(limits, now);
         self.note_candidates(limits);
         trace(limits, took, traced);
         self.record_shadows(limits, request, now);
+        self.record_unread(&open.unread, request, now);
         let goes = match verdict {
             Verdict::Pass { wait } => clocks.wall.plus(wait),
             Verdict::Refuse { .. } => clocks.wall,
         };
         quotas.extend(limits.iter().filter_map(|limit| quota(limit, goes)));
-        let over = over(limits);
+        let over = over(&open);
         match verdict {
             Verdict::Pass { wait } if wait.is_zero() => {
-                let decision = decision_at_once(limits);
+                let decision = match over {
+                    Some(_) => DecisionKind::Marked,
+                    None => decision_at_once(limits),
+                };
                 Ok(Admission { permit: open.permit(), decision, over })
             }
             Verdict::Pass { wait } => {
@@ -380,17 +386,21 @@ fn kind(limit: &RequestLimit<'_>) -> DecisionKind {
     }
 }
 
-/// The common decision of all limits about a request that passes without a wait.
+/// The common decision of all limits about a request that passes without a wait and without a mark.
 fn decision_at_once(limits: &[RequestLimit<'_>]) -> DecisionKind {
     let is_there = |wanted| limits.iter().any(|limit| kind(limit) == wanted);
-    let other = [DecisionKind::Marked, DecisionKind::Shadow, DecisionKind::Error];
+    let other = [DecisionKind::Shadow, DecisionKind::Error];
     other.into_iter().find(|kind| is_there(*kind)).unwrap_or_default()
 }
 
-/// The names of the limits with `mode = "mark"` that would refuse the request, joined by commas.
-fn over(limits: &[RequestLimit<'_>]) -> Option<HeaderValue> {
-    let marks = limits.iter().filter(|limit| kind(limit) == DecisionKind::Marked);
-    let mut names = marks.map(|limit| limit.claim.spec.name.as_str());
+/// The names of the limits with `mode = "mark"` that would refuse the request, in the route's order, joined by commas.
+fn over(Open { limits, unread }: &Open<'_>) -> Option<HeaderValue> {
+    let marks = limits.iter().enumerate().filter(|(_, it)| kind(it) == DecisionKind::Marked);
+    let marks = marks.map(|(before, limit)| (before, 1, limit.claim.spec));
+    let unread = unread.iter().map(|(before, spec)| (*before, 0, *spec));
+    let mut names: SmallVec<[_; 2]> = marks.chain(unread).collect();
+    names.sort_by_key(|(before, is_read, _)| (*before, *is_read));
+    let mut names = names.iter().map(|(_, _, spec)| spec.name.as_str());
     let first = names.next()?.to_owned();
     // A limit's name is always a valid field value.
     HeaderValue::try_from(names.fold(first, |text, name| text + "," + name)).ok()

@@ -6,6 +6,8 @@ use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use super::Refused;
 use super::gather::gather;
 use super::permit::Permit;
@@ -27,6 +29,9 @@ use crate::tier::TierRule;
 pub(super) struct Open<'p> {
     /// The limits that apply, in the route's order. After a limit comes its candidate.
     pub(super) limits: PerAsk<RequestLimit<'p>>,
+    /// The limits that mark the request because they cannot read its key or its cost, each with the number of `limits`
+    /// before it.
+    pub(super) unread: SmallVec<[(usize, &'p Arc<LimitSpec>); 1]>,
 }
 
 impl<'p> Open<'p> {
@@ -44,7 +49,7 @@ impl<'p> Open<'p> {
         waiting: &Waiting,
         now: Now,
     ) -> Result<(), Refused<'p>> {
-        gather(specs, request, rule, store, now, &mut self.limits)?;
+        gather(specs, request, rule, store, now, self)?;
         leave_closed(slice::from_mut(self), store, now);
         self.limits.iter_mut().for_each(|limit| take_permit(limit, waiting, request.client));
         Ok(())
@@ -86,7 +91,7 @@ pub(super) fn leave_closed(requests: &mut [Open<'_>], store: &Store, now: Now) {
         return;
     }
     let is_only_one = closed.next().is_none();
-    for Open { limits } in requests {
+    for Open { limits, .. } in requests {
         let mut is_after_closed = false;
         limits.retain(|limit| {
             let is_tried = is_only_one && is_after_closed && limit.mode() == Mode::Candidate;

@@ -84,7 +84,7 @@ impl<'p> Seat<'_, 'p> {
         let mut all = meeting.borrow_mut();
         *open = mem::take(&mut all.opens[place]);
         if all.is_void {
-            open.limits.clear();
+            *open = Open::default();
         }
         all.asked.map(|is_measured| is_measured && asks)
     }

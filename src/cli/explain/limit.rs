@@ -37,7 +37,10 @@ pub(super) fn describe_limit(
             text.refuse(status, &why);
             return text.line(LIMIT, format_args!("{name} refuses it with {status}: {why}"));
         }
-        // If a limit that does not enforce cannot count a request, it lets the request pass.
+        Err(NotCounted::Refused(why)) if spec.mode == Mode::Mark => {
+            return text.line(LIMIT, format_args!("{name} marks it: {why}"));
+        }
+        // A limit in shadow that cannot count a request lets it pass.
         Err(NotCounted::Refused(why)) => {
             let mode = spec.mode.name();
             return text.line(LIMIT, format_args!("{name} ({mode}) does not count it: {why}"));

@@ -150,7 +150,7 @@ fn a_request_that_another_limit_holds_is_marked_all_the_same() {
     }
 }
 
-/// As in shadow, a limit that cannot count a request lets it pass.
+/// A limit that cannot read the key or the cost of a request refuses it when it enforces. So it marks.
 #[test]
 fn a_marking_limit_stops_and_holds_nobody() {
     let api = Upstream::echoing();
@@ -163,11 +163,15 @@ fn a_marking_limit_stops_and_holds_nobody() {
         .limit("even", "key = []\nrate = \"1/h\"\nwait = \"90m\"\nmode = \"mark\"")
         .limit("new", "key = []\nrate = \"100/h\"\nmode = \"mark\"\ncandidate = { rate = \"1/h\" }")
         .start();
-    for expected in [None, None, Some("even")] {
+    for expected in [Some("must"), Some("must"), Some("must,even")] {
         assert_eq!(get(proxy.address, "/", &[]).status, 200);
         assert_eq!(api.last().header(OVER).as_deref(), expected);
     }
     let metrics = Metrics::of(proxy.admin());
+    let marked = "tidegate_decisions_total{limit=\"must\",decision=\"marked\"}";
+    assert_eq!(metrics.value(marked), 3.0);
+    let line = proxy.log.wait("throttled", |it| it["limit"] == "must");
+    assert_eq!((&line["decision"], &line["key"]), (&"marked".into(), &"-".into()));
     let candidate = "tidegate_decisions_total{limit=\"new:candidate\",decision=\"shadow\"}";
     assert_eq!(metrics.value(candidate), 2.0);
     for decision in ["shadow", "marked"] {
@@ -175,4 +179,36 @@ fn a_marking_limit_stops_and_holds_nobody() {
     }
     let summary = get(proxy.admin(), "/api/status", &[("host", "localhost")]).json();
     assert_eq!(summary["summary"], "Every limit marks or is in shadow: none rejects.");
+}
+
+/// What cannot be read passed without a mark: 15 of 15.
+#[test]
+fn an_unreadable_key_or_cost_is_a_mark() {
+    let api = Upstream::echoing();
+    let limits = [
+        ("key", "key = [\"header:x-user\"]\nrate = \"100/h\"\nmode = \"mark\""),
+        (
+            "cost",
+            "key = []\nrate = \"100/h\"\ncost = { header = \"x-cost\", max = 9 }\nmode = \"mark\"",
+        ),
+        ("tried", "key = [\"header:x-user\"]\nrate = \"100/h\"\nmode = \"shadow\""),
+    ];
+    let mut proxy = Proxy::to(&api);
+    for (name, limit) in limits {
+        proxy = proxy.limit(name, limit);
+    }
+    let proxy = proxy.start();
+    let twice = ("x-user", "a");
+    for (fields, expected) in [
+        (&[twice][..], None),
+        (&[twice, twice], Some("key")),
+        (&[("x_user", "a")], Some("key")),
+        (&[("x-cost", "0")], Some("cost")),
+        (&[("x-cost", "ten")], Some("cost")),
+        (&[twice, twice, ("x-cost", "-1")], Some("key,cost")),
+    ] {
+        assert_eq!(get(proxy.address, "/", fields).status, 200);
+        assert_eq!(api.last().header(OVER).as_deref(), expected, "{fields:?}");
+        assert_eq!(Client::open(proxy.address).get("/", &fields[..1]).status, 200);
+    }
 }
