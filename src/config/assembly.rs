@@ -115,7 +115,7 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>) -> Option<Plan> {
     let limits = limits.into_iter().map(|limit| limit.value);
     let limits: Vec<LimitDraft> = limits.collect::<Option<_>>()?;
     let named = limits.iter().flat_map(|limit| &limit.plans).map(|plan| plan.name.clone());
-    let tiers = plans.and_then(|plans| plans.rule(named.collect())).map(Arc::new);
+    let tiers = plans.and_then(|plans| plans.rule(named.collect(), &jwt)).map(Arc::new);
     let (on, off, indexes) = by_mode(limits);
     let everywhere: SmallVec<[u32; 4]> = route::in_plan(&everywhere, &indexes).collect();
     let (mut finished, mut matchers) = (Vec::new(), Vec::new());

@@ -83,6 +83,11 @@ impl Key {
         self.parts().map(|(_, value)| value)
     }
 
+    /// Whether this is the key of one value that the request does not have.
+    pub(crate) fn is_absent(&self) -> bool {
+        self.as_bytes() == ABSENT
+    }
+
     /// The decoded values, each with the index of its alternative, from 0. An absent value has index 0.
     pub fn parts(&self) -> impl Iterator<Item = (usize, Option<Cow<'_, [u8]>>)> {
         self.as_str().split(char::from(SEPARATOR)).map(|part| match part.as_bytes() {

@@ -6,25 +6,46 @@
 mod file;
 mod table;
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::ops::Deref;
 
 pub(crate) use self::file::TierFile;
 pub(crate) use self::table::TierLine;
-use crate::limit::key::Key;
+use crate::limit::key::{Key, KeyBuilder};
 use crate::limit::name::Name;
-use crate::request::key::{KeyError, KeySpec, View};
+use crate::request::key::{KeyError, KeySource, KeySpec, Token, TokenReading, View};
 
 /// `[plans]`: how the plan of a request is found.
 #[derive(Debug)]
 pub(crate) struct TierRule {
     /// The part of a request that names its plan. With a file, the part that names the customer.
     pub(crate) by: KeySpec,
+    /// The place in the file, from 0, of the `[jwt.NAME]` whose tokens may say a plan.
+    pub(crate) jwt: usize,
     /// Who has which plan.
     pub(crate) file: Option<TierFile>,
     /// The plan of a request without a plan, or with one that no limit names.
     pub(crate) default: Option<Name>,
     /// The plans that limits name.
     pub(crate) named: BTreeSet<Name>,
+}
+
+/// The token of a request, if this table has verified it. A token of another table counts as none.
+struct TableToken<'r> {
+    token: Token<'r>,
+    table: usize,
+}
+
+impl Deref for TableToken<'_> {
+    type Target = TokenReading;
+
+    fn deref(&self) -> &TokenReading {
+        match &**self.token.0 {
+            TokenReading::Verified(claims) if claims.table != self.table => &TokenReading::Absent,
+            reading => reading,
+        }
+    }
 }
 
 /// The plan of a request.
@@ -46,12 +67,23 @@ impl TierRule {
     /// # Errors
     /// If the part that names the plan comes twice or can be read in two ways.
     pub(crate) fn tier(&self, request: &View<'_>) -> Result<RequestTier<'_>, KeyError> {
-        let key = self.by.key(request)?;
-        Ok(self.of_key(key.as_ref()))
+        Ok(self.of_key(self.key(request)?.as_ref()))
+    }
+
+    /// The part of a request that names its plan. `None` if the request lacks it.
+    ///
+    /// # Errors
+    /// If the part comes twice or can be read in two ways.
+    pub(crate) fn key(&self, request: &View<'_>) -> Result<Option<Key>, KeyError> {
+        let token = TableToken { token: request.token, table: self.jwt };
+        let key = self.by.key(&View { token: Token(&token), ..*request })?;
+        Ok(key.filter(|key| !key.is_absent()))
     }
 
     /// The plan of a request whose part is this key. `None` if it lacks the part.
     pub(crate) fn of_key(&self, key: Option<&Key>) -> RequestTier<'_> {
+        let key = key.and_then(|key| self.as_of_first_table(key));
+        let key = key.as_deref();
         let (mut line, mut value) = (None, None);
         match &self.file {
             Some(file) => line = key.and_then(|key| file.table().find(&self.by, key)),
@@ -64,6 +96,24 @@ impl TierRule {
         let said = said.and_then(|said| self.named.get(said));
         let name = said.or(self.default.as_ref());
         RequestTier { by: &self.by, name, is_default: said.is_none() && name.is_some(), line }
+    }
+
+    /// The key as if the first `[jwt.NAME]` had verified the token: `file` has no table. `None` if another table than
+    /// that of this rule has.
+    fn as_of_first_table<'k>(&self, key: &'k Key) -> Option<Cow<'k, Key>> {
+        let all = self.by.sources.first()?.alternatives();
+        let (index, value) = key.parts().next()?;
+        let (table, index) = (index / all.len(), index % all.len());
+        if matches!(all[index], KeySource::Jwt(_)) && table != self.jwt {
+            return None;
+        }
+        if table == 0 {
+            return Some(Cow::Borrowed(key));
+        }
+        let mut builder = KeyBuilder::default();
+        builder.alternative(index);
+        builder.push(&value?);
+        Some(Cow::Owned(builder.finish()))
     }
 
     /// Whether a limit with this key counts by the part that names the plan, and by nothing else.

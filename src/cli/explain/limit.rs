@@ -114,7 +114,7 @@ pub(super) fn describe_plan(
     text: &mut Explanation,
 ) {
     let Some(rule) = rule else { return };
-    let Ok(key) = rule.by.key(view) else { return };
+    let Ok(key) = rule.key(view) else { return };
     let (tier, sources) = (rule.of_key(key.as_ref()), sources(&rule.by).join(""));
     let value = key.map(|key| match plain {
         true => shown(&key).to_string(),

@@ -1,11 +1,12 @@
 //! Checks the keys that have claims against the tables `[jwt.NAME]`.
 
 use super::Whole;
+use crate::config::section::values::Names;
 use crate::limit::key::MOST_ALTERNATIVES;
 use crate::request::key::KeySource;
 
 impl Whole<'_> {
-    /// Reports claims in keys if the file has no `[jwt.NAME]`, keys with too many alternatives for the tables, and
+    /// Reports claims in keys if the file has no `[jwt.NAME]`, a `plans.jwt` that is no table, keys with too many alternatives for the tables, and
     /// tables whose claims no key has.
     pub(super) fn claims(&self) {
         let mut is_read = false;
@@ -30,6 +31,13 @@ impl Whole<'_> {
                 );
                 self.cx.error(span, title, expected);
             }
+        }
+        let tables = Names::new("jwt", self.jwt.iter().map(|table| table.name.as_str()));
+        if let Some((name, span)) = self.plans.and_then(|plans| plans.jwt.as_ref())
+            && tables.index(name.as_str()).is_none()
+        {
+            let title = format!("there is no table `[jwt.{name}]`");
+            self.cx.error(span, title, tables.instead(Some(name.as_str())));
         }
         if !is_read && !self.cx.has_errors() {
             for table in self.jwt {

@@ -1,6 +1,7 @@
 //! `[plans]`: which plan a request has. The figures of a plan stand in the `plans` of limits.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::key::key_source;
 use super::values::{file_fault, named_file};
@@ -8,6 +9,7 @@ use crate::config::reader::{
     Item, Kind, Required, Section, Settings, Shape, Span, Words, Wrong, field, fields,
 };
 use crate::limit::name::Name;
+use crate::plan::JwtSpec;
 use crate::request::key::{KeySpec, Missing};
 use crate::request::network::ClientPrefixes;
 use crate::tier::{TierFile, TierRule};
@@ -18,6 +20,8 @@ pub(crate) static PLANS: Shape = Shape::new("[plans]", || fields(SETTINGS));
 static SETTINGS: Settings<()> = &[
     field("by", Kind::KEY_SOURCE, Required,
         "the part of a request that names its plan, written as a part of a limit's `key`: `\"header:x-plan\"`"),
+    field("jwt", Kind::NAME, Words("the first `[jwt.NAME]` table"),
+        "whose tokens may say a plan, if `by` reads a claim: a token of another table has no plan"),
     field("file", Kind::Text, Words("none"),
         "a file with a value of `by`, its plan, and perhaps a name in each line; then `by` names the customer. Read again when it changes"),
     field("default", Kind::NAME, Words("none"),
@@ -30,6 +34,8 @@ pub(crate) struct PlansDraft {
     pub(crate) span: Span,
     /// `None` if it is wrong.
     pub(crate) by: Option<(KeySpec, Span)>,
+    /// The name of a `[jwt.NAME]`.
+    pub(crate) jwt: Option<(Name, Span)>,
     pub(crate) file: Option<(TierFile, Span)>,
     pub(crate) default: Option<(Name, Span)>,
 }
@@ -54,10 +60,13 @@ pub(crate) fn build(
     let by = draft.by.as_ref().map(|(by, _)| by);
     let file = section.take("file").zip(by);
     draft.file = file.and_then(|(item, by)| Some((file_of(&item, by, loose_paths)?, item.span)));
-    draft.default = section.take("default").and_then(|item| {
-        let name = item.parse(NAME, |text| Name::new(text).ok_or(Wrong::Expected))?;
+    let mut name = |field, expected| {
+        let item = section.take(field)?;
+        let name = item.parse(expected, |text| Name::new(text).ok_or(Wrong::Expected))?;
         Some((name, item.span))
-    });
+    };
+    draft.jwt = name("jwt", "expected the name of a table `[jwt.NAME]`");
+    draft.default = name("default", NAME);
     section.finish();
     Some(draft)
 }
@@ -77,9 +86,11 @@ fn file_of(item: &Item<'_>, by: &KeySpec, loose_paths: bool) -> Option<TierFile>
 }
 
 impl PlansDraft {
-    /// How the plan of a request is found. `named` are the plans that limits name.
-    pub(crate) fn rule(self, named: BTreeSet<Name>) -> Option<TierRule> {
+    /// How the plan of a request is found. `named` are the plans that limits name, and `tables` the `[jwt.NAME]`.
+    pub(crate) fn rule(self, named: BTreeSet<Name>, tables: &[Arc<JwtSpec>]) -> Option<TierRule> {
         let (file, default) = (self.file.map(|it| it.0), self.default.map(|it| it.0));
-        Some(TierRule { by: self.by?.0, file, default, named })
+        let is_it = |(name, _): &(Name, Span)| tables.iter().position(|table| table.name == *name);
+        let jwt = self.jwt.as_ref().and_then(is_it).unwrap_or_default();
+        Some(TierRule { by: self.by?.0, jwt, file, default, named })
     }
 }

@@ -139,6 +139,7 @@ fn every_field_of_the_list_is_read() {
                 (_, "overrides", _) => "[{ key = [\"*\"], rate = \"1/s\" }]",
                 (_, "plans", _) => "{ pro = \"1/s\" }",
                 (_, "by", _) => "\"ip\"",
+                (_, "jwt", _) => "\"main\"",
                 (_, "request_headers" | "response_headers", _) => "{ set = { x-a = \"b\" } }",
                 (_, _, Kind::Flag) => "true",
                 (_, _, Kind::Whole(..)) => "1",

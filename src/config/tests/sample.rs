@@ -134,6 +134,11 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
         "[plans]" => {
             limit.push_str("\nplans = { pro = \"1/s\" }");
             rest = format!("[plans]\n{lines}");
+            if name == "jwt" {
+                rest.push_str(
+                    "\n[jwt.main]\nkeys = { secret = \"0123456789abcdef0123456789abcdef\" }",
+                );
+            }
         }
         "a server" => upstream = format!("servers = [{table}]"),
         "health" => upstream.push_str(&format!("\nhealth = {table}")),

@@ -2,6 +2,7 @@
 
 mod attacks;
 mod commands;
+mod plans;
 mod secrets;
 mod servers;
 
