@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::limit::algorithm::fixed_window::windows::Schedule;
 use crate::limit::algorithm::{Algorithm, fixed_window};
+use crate::limit::name::Name;
 use crate::limit::rate::{Burst, Rate};
 use crate::limit::time::Now;
 
@@ -67,6 +68,18 @@ impl Figures {
             Self::Limited(algorithm) => Some(algorithm.capacity()),
             Self::Calendar(quota) => Some(quota.count.get()),
         }
+    }
+
+    /// The length of its windows. `None` if it counts in no windows.
+    pub(crate) fn window(&self) -> Option<Name> {
+        let length = match self {
+            Self::Limited(Algorithm::FixedWindow(params)) => params.windows.length().to_string(),
+            Self::Limited(Algorithm::SlidingWindow(params)) => params.interval.to_string(),
+            Self::Limited(Algorithm::SlidingLog(params)) => params.interval.to_string(),
+            Self::Calendar(quota) => quota.schedule.unit().to_string(),
+            Self::Limited(_) | Self::Unlimited => return None,
+        };
+        Name::new(&length)
     }
 
     /// The rate as `proxy.toml` spells it. `None` if there is none: for slots, and if Redis has the

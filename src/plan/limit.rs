@@ -40,6 +40,12 @@ pub struct LimitSpec {
     pub tiers: Vec<Arc<Self>>,
     /// The plan whose figures these are. `None` for the limit itself.
     pub tier: Option<Name>,
+    /// The length of the windows, if they have buckets of their own: those of a plan whose windows have another length
+    /// than those of the limit itself.
+    pub window: Option<Name>,
+    /// If the limit and its plans have windows of several lengths, a limit for each length. A request counts in all of
+    /// them, so that a key whose plan changes keeps what it has used.
+    pub windows: Vec<Arc<Self>>,
     /// The tokens that a request takes.
     pub cost: CostSpec,
     /// The longest time for which a request is held instead of rejected. [`MaxWait::ENDLESS`] if the
@@ -84,6 +90,8 @@ impl LimitSpec {
             overrides: KeyOverrides::default(),
             tiers: Vec::new(),
             tier: None,
+            window: None,
+            windows: Vec::new(),
             cost: CostSpec::Fixed(Cost::ONE),
             wait: MaxWait::NONE,
             max_waiting: 0,
@@ -111,6 +119,12 @@ impl LimitSpec {
     /// The limit with the figures of this plan. `None` if the limit does not name the plan.
     pub(crate) fn of_tier(&self, tier: &Name) -> Option<&Arc<Self>> {
         self.tiers.iter().find(|spec| spec.tier.as_ref() == Some(tier))
+    }
+
+    /// The windows of other lengths in which a request counts that is decided by `decides`: this limit, or one of its
+    /// plans.
+    pub(crate) fn windows_beside(&self, decides: &Self) -> impl Iterator<Item = &Arc<Self>> {
+        self.windows.iter().filter(|other| other.window != decides.window)
     }
 
     /// The figures for this key. The first of these counts: `running`, from an override that was set while the process

@@ -194,7 +194,8 @@ impl<'p> Claim<'p> {
 
     /// Whether both claims ask the same bucket.
     pub(crate) fn asks_as(&self, other: &Self) -> bool {
-        self.spec.name == other.spec.name && self.key == other.key
+        let (one, two) = (self.spec, other.spec);
+        one.name == two.name && one.window == two.window && self.key == other.key
     }
 
     /// Takes over the decision on `asked`: this claim has asked the same bucket for both.

@@ -80,6 +80,10 @@ impl BucketName<'_> {
             into.push(b':');
             into.extend_from_slice(algorithm.name().as_bytes());
         }
+        if let Some(window) = &spec.window {
+            into.push(b':');
+            into.extend_from_slice(window.as_str().as_bytes());
+        }
         if spec.name.is_of_candidate() {
             into.extend_from_slice(b":candidate");
         }

@@ -11,7 +11,7 @@ use super::request_limit::{KeyName, RequestLimit};
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::sliding_log::MOST_COST;
-use crate::limit::decide::{Ask, PerAsk};
+use crate::limit::decide::Ask;
 use crate::limit::key::Key;
 use crate::limit::rate::{Cost, MAX_TOKENS};
 use crate::limit::time::Now;
@@ -44,7 +44,7 @@ pub(super) fn gather<'p>(
         if !request.has_end && spec.awaits_end() || is_look_in_shadow {
             continue;
         }
-        match apply(spec, request, (rule, &mut tier), store, now, &mut open.limits) {
+        match apply(spec, request, (rule, &mut tier), store, now, open) {
             // Only an enforcing limit stops a request.
             Err(NotCounted::Refused(refused)) if spec.mode == Mode::Enforce => return Err(refused),
             Err(NotCounted::Refused(_)) if spec.mode == Mode::Mark => {
@@ -74,7 +74,7 @@ pub(crate) enum NotCounted<'p> {
 
 /// How a limit counts a request.
 pub(crate) struct Applied<'f, 'p> {
-    /// The limit, with the figures of the request's plan if it names this plan.
+    /// The limit, or that of the request's plan if the plan has the figures.
     pub(crate) spec: &'p Arc<LimitSpec>,
     pub(crate) figures: &'f Figures,
     /// What the figures are now. `None` if they let everything pass.
@@ -119,7 +119,7 @@ impl<'f, 'p: 'f> Applied<'f, 'p> {
         };
         let key_name = key_name.map(KeyName::Override);
         let key_name = key_name.or_else(|| KeyName::of_line(limit, tier?));
-        let spec = in_plan.unwrap_or(limit);
+        let spec = in_plan.filter(|_| of != FiguresOf::Override).unwrap_or(limit);
         Ok(Self { spec, figures, algorithm, of, candidate, cost, key_name })
     }
 }
@@ -169,13 +169,14 @@ fn read_tier<'t, 'p>(
 
 /// Adds a limit and, right after it, its candidate, if they apply.
 fn apply<'p>(
-    spec: &'p Arc<LimitSpec>,
+    limit: &'p Arc<LimitSpec>,
     request: &View<'_>,
     tier: ReadTier<'_, 'p>,
     store: &Store,
     now: Now,
-    limits: &mut PerAsk<RequestLimit<'p>>,
+    Open { limits, beside, .. }: &mut Open<'p>,
 ) -> Result<(), NotCounted<'p>> {
+    let spec = limit;
     let key = match limits.last().map(|last| &last.claim) {
         // Most limits of a route have the same key. Then it is not built again.
         Some(last) if last.spec.key == spec.key => match spec.exempt.covers(request) {
@@ -200,6 +201,12 @@ fn apply<'p>(
         Some(RequestLimit::of(claim))
     });
     if let Some(algorithm) = algorithm {
+        beside.extend(limit.windows_beside(spec).filter(|_| takes).filter_map(|other| {
+            let algorithm = other.figures.at(now)?;
+            let cost = other.cost.within(|| largest_cost(Some(algorithm)), cost);
+            let ask = Ask { cost, mode: Mode::Shadow, ..Ask::for_one(algorithm) };
+            Some(Claim::new(store, other, key.clone(), ask))
+        }));
         let cost = spec.cost.within(|| largest_cost(Some(algorithm)), cost);
         let (max_wait, mode) = (wait(spec, request), spec.mode);
         let ask = Ask { algorithm, cost, max_wait, mode, takes };

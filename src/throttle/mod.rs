@@ -394,7 +394,7 @@ fn decision_at_once(limits: &[RequestLimit<'_>]) -> DecisionKind {
 }
 
 /// The names of the limits with `mode = "mark"` that would refuse the request, in the route's order, joined by commas.
-fn over(Open { limits, unread }: &Open<'_>) -> Option<HeaderValue> {
+fn over(Open { limits, unread, .. }: &Open<'_>) -> Option<HeaderValue> {
     let marks = limits.iter().enumerate().filter(|(_, it)| kind(it) == DecisionKind::Marked);
     let marks = marks.map(|(before, limit)| (before, 1, limit.claim.spec));
     let unread = unread.iter().map(|(before, spec)| (*before, 0, *spec));

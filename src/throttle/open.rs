@@ -29,6 +29,9 @@ use crate::tier::TierRule;
 pub(super) struct Open<'p> {
     /// The limits that apply, in the route's order. After a limit comes its candidate.
     pub(super) limits: PerAsk<RequestLimit<'p>>,
+    /// The windows of other plans in which the request counts too, beside those that decide. They take as limits in
+    /// shadow do, and nobody is told.
+    pub(super) beside: Vec<Claim<'p>>,
     /// The limits that mark the request because they cannot read its key or its cost, each with the number of `limits`
     /// before it.
     pub(super) unread: SmallVec<[(usize, &'p Arc<LimitSpec>); 1]>,
@@ -58,7 +61,7 @@ impl<'p> Open<'p> {
     /// The claims about which the store must be asked.
     pub(super) fn claims(&mut self) -> PerAsk<&mut Claim<'p>> {
         let open = self.limits.iter_mut().filter(|limit| !limit.is_decided());
-        open.map(|limit| &mut limit.claim).collect()
+        open.map(|limit| &mut limit.claim).chain(&mut self.beside).collect()
     }
 
     /// What all enforcing limits decided together. The request keeps its permits to wait only for limits that delay it.
@@ -76,7 +79,8 @@ impl<'p> Open<'p> {
 
     /// What a request that passes holds until its response has ended. Everything else that it took is spent.
     pub(super) fn permit(&mut self) -> Permit {
-        self.limits.iter_mut().filter_map(|limit| limit.claim.take_held()).collect()
+        let claims = self.limits.iter_mut().map(|limit| &mut limit.claim);
+        claims.chain(&mut self.beside).filter_map(Claim::take_held).collect()
     }
 }
 
@@ -91,7 +95,8 @@ pub(super) fn leave_closed(requests: &mut [Open<'_>], store: &Store, now: Now) {
         return;
     }
     let is_only_one = closed.next().is_none();
-    for Open { limits, .. } in requests {
+    for Open { limits, beside, .. } in requests {
+        beside.clear();
         let mut is_after_closed = false;
         limits.retain(|limit| {
             let is_tried = is_only_one && is_after_closed && limit.mode() == Mode::Candidate;

@@ -39,7 +39,8 @@ impl Admin {
                 (remaining, retry) = (Some(0), ban.and_then(|ban| ban.left).map(millis_up));
             }
             Some(algorithm) => {
-                let mut ask = ask(spec, bucket, *algorithm);
+                let in_plan = tier.as_ref().and_then(|tier| spec.of_tier(tier));
+                let mut ask = ask(in_plan.map_or(spec, |plan| plan), bucket, *algorithm);
                 let decision = match self.look(&ask, false).await {
                     Err(CallError::Away | CallError::NotConnected | CallError::TimedOut)
                         if spec.on_store_error == OnStoreError::Local =>
@@ -90,6 +91,11 @@ impl Admin {
         if let Some(algorithm) = algorithms.find(|algorithm| *algorithm != Algorithm::Closed) {
             let store = self.store().await;
             store.forget(&ask(spec, bucket, algorithm)).await?;
+            for other in spec.windows_beside(spec) {
+                if let Some(algorithm) = other.figures.at(self.clocks()) {
+                    store.forget(&ask(other, bucket, algorithm)).await?;
+                }
+            }
             events::bucket_reset(spec.name.as_str(), &key.text);
         }
         Ok(done())

@@ -47,7 +47,7 @@ pub(super) fn describe_limit(
         }
         Err(why) => return text.line(LIMIT, format_args!("{name} does not apply: {why}")),
     };
-    let Applied { figures, algorithm, of, candidate, cost, .. } = applied;
+    let Applied { spec: decides, figures, algorithm, of, candidate, cost, .. } = applied;
     text.limit_fact("applies", true);
     text.limit_fact("override", of == FiguresOf::Override);
     text.limit_fact("plan", of.plan().map(Name::as_str));
@@ -95,7 +95,7 @@ pub(super) fn describe_limit(
             text.more(format_args!("bans the key for {lasts:?} where it rejects {rate}"));
         }
         describe_key(spec, &key, plain, text);
-        describe_bucket(plan, spec, &key, &algorithm, text);
+        describe_bucket(plan, decides, &key, &algorithm, text);
     }
     if let Some(candidate) = candidate {
         text.more(format_args!("tries {} in shadow", candidate.figures));

@@ -219,7 +219,8 @@ impl Memory {
     /// Each limit has its own secrets for the hash. So the limit's name need not be hashed too.
     fn hash(&self, spec: &LimitSpec, algorithm: &Algorithm, key: &[u8]) -> Identity {
         let sources = spec.key.sources.fingerprint();
-        let (name, algorithm) = (spec.name.fingerprint(), algorithm.number());
+        let window = spec.window.as_ref().map_or(0, |window| window.fingerprint().rotate_left(17));
+        let (name, algorithm) = (spec.name.fingerprint() ^ window, algorithm.number());
         let secret = (self.secret.0 ^ name, self.secret.1 ^ sources ^ algorithm);
         let hash = SipHasher13::new_with_keys(secret.0, secret.1).hash(key);
         Identity::new(LimitMark::of(name, sources, algorithm), hash.h1, hash.h2)

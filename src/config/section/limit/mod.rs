@@ -233,7 +233,9 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
         missing: spec.key.missing,
         prefixes: inherited.prefixes,
     };
-    spec.tiers = plans::specs(&spec, &plans);
+    let tiers = plans::specs(&spec, &plans);
+    spec.windows = plans::windows(&spec, &tiers);
+    spec.tiers = tiers;
     let override_spans = overrides.iter().map(|o| (o.parts.clone(), o.span.clone())).collect();
     spec.overrides = KeyOverrides::new(overrides.into_iter().map(|o| (o.parts, o.spec)).collect());
     spec.candidate = candidate.map(|(figures, _)| Arc::new(waiting::trying(&spec, figures)));

@@ -52,9 +52,29 @@ fn figures(entry: &FieldEntry<'_>, counting: Option<&Counting>) -> Option<Figure
 
 /// This limit with the figures of each plan. There may be many overrides, and the plans need none.
 pub(super) fn specs(spec: &LimitSpec, plans: &[PlanDraft]) -> Vec<Arc<LimitSpec>> {
+    let own = spec.figures.window();
     let specs = plans.iter().map(|PlanDraft { name, figures, .. }| {
+        let window =
+            figures.window().filter(|window| own.as_ref().is_some_and(|own| own != window));
         let (tier, figures) = (Some(name.clone()), figures.clone());
-        Arc::new(LimitSpec { tier, figures, ..spec.clone() })
+        Arc::new(LimitSpec { tier, figures, window, ..spec.clone() })
     });
     specs.collect()
+}
+
+/// Of this limit and its plans, for each length of windows the one with the most tokens. Empty if there is one length.
+pub(super) fn windows(spec: &LimitSpec, plans: &[Arc<LimitSpec>]) -> Vec<Arc<LimitSpec>> {
+    let mut windows: Vec<Arc<LimitSpec>> = Vec::new();
+    if plans.iter().all(|plan| plan.window.is_none()) {
+        return windows;
+    }
+    let all = std::iter::once(Arc::new(spec.clone())).chain(plans.iter().cloned());
+    for one in all.filter(|one| one.figures.window().is_some()) {
+        match windows.iter_mut().find(|known| known.window == one.window) {
+            Some(known) if known.figures.capacity() < one.figures.capacity() => *known = one,
+            Some(_) => {}
+            None => windows.push(one),
+        }
+    }
+    windows
 }

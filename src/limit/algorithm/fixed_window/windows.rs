@@ -63,7 +63,7 @@ impl Windows {
     }
 
     /// How long a window lasts, as written after the slash of a rate.
-    pub(in crate::limit::algorithm) fn length(&self) -> &dyn fmt::Display {
+    pub(crate) fn length(&self) -> &dyn fmt::Display {
         match self {
             Self::Rolling(interval) | Self::Clock(interval) => interval,
             Self::Calendar(nearby) => &nearby.unit,

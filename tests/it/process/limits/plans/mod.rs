@@ -310,3 +310,45 @@ fn a_reload_changes_the_figures_of_a_plan() {
     wait_until("twelve", || told(&ask(&proxy, "b", "pro")).unwrap().0 == 12);
     assert_eq!(told(&ask(&proxy, "a", "pro")), Some((12, 7)), "four were used");
 }
+
+/// A request of another plan began the window anew: with two plans in turn, 148 of 180 requests passed.
+#[test]
+fn windows_of_other_lengths_keep_what_was_used() {
+    in_both_stores(|store| {
+        for algorithm in ["fixed-window", "sliding-window", "sliding-log"] {
+            let limit = format!(
+                "key = [\"header:x-user\"]\nalgorithm = \"{algorithm}\"\nrate = \"4/h\"\n\
+                 plans = {{ pro = \"6/d\", team = \"8/d\", ended = \"0/s\" }}"
+            );
+            let proxy = proxy(&limit, store).start();
+            let left = |plan: &str| {
+                let reply = ask(&proxy, "a", plan);
+                (reply.status, told(&reply).map(|(_, left)| left))
+            };
+            for (plan, status, remaining) in [
+                ("pro", 200, 5),
+                ("pro", 200, 4),
+                ("", 200, 1),
+                ("pro", 200, 2),
+                ("", 429, 0),
+                ("ended", 429, 0),
+                ("pro", 200, 1),
+                ("pro", 200, 0),
+                ("", 429, 0),
+                ("pro", 429, 0),
+                ("team", 200, 1),
+                ("team", 200, 0),
+                ("team", 429, 0),
+                ("", 429, 0),
+            ] {
+                assert_eq!(left(plan), (status, Some(remaining)), "{algorithm} {plan}");
+            }
+            assert_eq!(told(&ask(&proxy, "b", "")), Some((4, 3)), "another key");
+            let bucket = "/api/limits/user/keys/a?plain";
+            let host = [("host", "localhost")];
+            let reset = Connection::open(proxy.admin()).request("DELETE", bucket, &host, b"");
+            assert_eq!(reset.status, 204, "{}", reset.text());
+            assert_eq!((left(""), left("pro")), ((200, Some(3)), (200, Some(4))), "{algorithm}");
+        }
+    });
+}
