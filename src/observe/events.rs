@@ -37,9 +37,9 @@ events! {
     /// The proxy takes connections at `address`, which this setting names.
     pub(crate) fn listening(address: &ListenAddress, setting: &str) = info!(%address, setting, "listening");
 
-    /// The command line puts every limit in shadow.
-    pub(crate) fn all_in_shadow() =
-        warn!(help = "nothing is rejected: start without --shadow to enforce the limits", "every limit in shadow");
+    /// The command line puts every limit in shadow. `refused` says what requests would get that limits cannot count.
+    pub(crate) fn all_in_shadow(refused: Option<&str>) =
+        warn!(refused, help = "nothing is rejected: start without --shadow to enforce the limits", "every limit in shadow");
 
     /// A changed configuration is in force. `changed` has a text for each change.
     pub(crate) fn config_reloaded(changed: &[String]) =

@@ -2,7 +2,7 @@
 //! answer.
 
 use http::header::{ALLOW, CACHE_CONTROL, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
-use http::{Method, StatusCode};
+use http::{HeaderName, Method, StatusCode};
 
 use super::active::Active;
 use super::headers::change;
@@ -47,11 +47,8 @@ pub(super) fn respond(
                 Refusal::Method(allowed) if matches!(protocol, Protocol::Http(_)) => {
                     allow(&mut answer, allowed);
                 }
-                Refusal::Limits(Refused::Key(KeyError::Token(TokenFault::TooMany))) => {
-                    answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
-                }
-                Refusal::Limits(Refused::Key(KeyError::Token(_))) => {
-                    answer.headers_mut().insert(WWW_AUTHENTICATE, INVALID_TOKEN);
+                Refusal::Limits(Refused::Key { error, .. }) => {
+                    answer.headers_mut().extend(credentials(error));
                 }
                 Refusal::Call(BadCall::Method) => allow(&mut answer, &[Method::POST]),
                 Refusal::Call(BadCall::Token) => {
@@ -77,6 +74,19 @@ pub(super) fn respond(
         answer.headers_mut().insert(CACHE_CONTROL, NO_STORE);
     }
     answer
+}
+
+/// The field that says what a client with these credentials has to do (RFC 6750, 3).
+fn credentials(error: &KeyError) -> Option<(HeaderName, HeaderValue)> {
+    match error {
+        KeyError::Token(TokenFault::TooMany) => Some((RETRY_AFTER, HeaderValue::from_static("1"))),
+        KeyError::Token(_) => Some((WWW_AUTHENTICATE, INVALID_TOKEN)),
+        KeyError::Unverified { fault, .. } => {
+            let text = format!("Bearer error=\"invalid_token\", error_description=\"{fault}\"");
+            Some((WWW_AUTHENTICATE, HeaderValue::try_from(text).unwrap_or(INVALID_TOKEN)))
+        }
+        error => error.asks_for_credentials().then_some((WWW_AUTHENTICATE, BEARER)),
+    }
 }
 
 fn problem(kind: ProblemType, status: StatusCode, detail: &str) -> OwnResponse {

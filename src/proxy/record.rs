@@ -273,7 +273,11 @@ impl RequestFindings {
                     let route = self.route.and_then(|route| active.plan.routes.get(route));
                     let route = route.map_or_else(|| NO_ROUTE.into(), |route| route.name.clone());
                     let client = self.client.unwrap_or_else(|| peer.as_client());
-                    let refused = RefusedRequests { reason, limit: None, route };
+                    let limit = match refusal {
+                        Refusal::Limits(Refused::Key { limit, .. }) => Some((*limit).clone()),
+                        _ => None,
+                    };
+                    let refused = RefusedRequests { reason, limit, route };
                     active.error_log.refused.count(refused, client, Instant::now());
                 }
             }

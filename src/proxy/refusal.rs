@@ -121,11 +121,13 @@ impl Refusal<'_> {
             }
             Self::Limits(refused) => {
                 let grpc = match refused {
-                    Refused::Key(KeyError::Token(TokenFault::TooMany)) => Status::ResourceExhausted,
-                    Refused::Key(KeyError::Token(_)) => Status::Unauthenticated,
-                    Refused::Key(_) | Refused::Cost { .. } => Status::InvalidArgument,
-                    // `rejection` composes this answer by the file's settings.
-                    Refused::Throttled { .. } => Status::ResourceExhausted,
+                    // `rejection` composes the answer to a throttled request by the file's settings.
+                    Refused::Key { error: KeyError::Token(TokenFault::TooMany), .. }
+                    | Refused::Throttled { .. } => Status::ResourceExhausted,
+                    Refused::Key { error, .. } if error.asks_for_credentials() => {
+                        Status::Unauthenticated
+                    }
+                    Refused::Key { .. } | Refused::Cost { .. } => Status::InvalidArgument,
                     Refused::StoreUnavailable => Status::Unavailable,
                 };
                 (refused.status(), grpc, refused.to_string().into())

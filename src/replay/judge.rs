@@ -60,6 +60,8 @@ pub struct JudgedRequest<'p> {
     /// The answer of the limits. For a request that gets an error before the limits decide: the part of it that is
     /// wrong.
     pub answer: Result<RehearsedRequest<'p>, &'static str>,
+    /// The answers, in words, of limits that cannot count the request. A limit in shadow would give such an answer.
+    pub(crate) refused: Vec<String>,
 }
 
 /// A fact that the log does not have.
@@ -174,6 +176,7 @@ impl<'p> Judge<'p> {
             no_route: None,
             missing: SmallVec::new(),
             answer: Err(part),
+            refused: Vec::new(),
         };
         let Ok(method) = Method::from_bytes(record.method.as_bytes()) else {
             return refused("method", None);
@@ -248,11 +251,16 @@ impl<'p> Judge<'p> {
         if self.decided.is_multiple_of(SWEEP_EVERY) {
             self.rehearsal.sweep(record.time);
         }
+        let refused = match &answer {
+            Ok(answer) => answer.refused.clone(),
+            Err(refused) => vec![refused.in_words()],
+        };
         let answer = answer.map_err(|refused| match refused {
             Refused::Cost { .. } => "cost",
             _ => "key",
         });
-        JudgedRequest { client: address, route: reading.found.ok(), no_route, missing, answer }
+        let route = reading.found.ok();
+        JudgedRequest { client: address, route, no_route, missing, answer, refused }
     }
 
     /// The client, by the rules of `server.trusted_proxies`. `None` if the log has no address, or only the

@@ -31,6 +31,9 @@ pub(crate) struct ReplayTally<'p> {
     pub(crate) all: Slice,
     /// Requests that get an error in place of a decision, by the part of them that is wrong.
     pub(crate) bad: BTreeMap<&'static str, u64>,
+    /// Requests that limits refuse, or would refuse but for shadow, because they cannot count them, by the answer in
+    /// words.
+    pub(crate) refused: BTreeMap<String, u64>,
     /// All requests over the log's time.
     pub(crate) timeline: Timeline,
     /// The clients by address.
@@ -127,6 +130,7 @@ impl<'p> ReplayTally<'p> {
             plan,
             all: Slice::default(),
             bad: BTreeMap::new(),
+            refused: BTreeMap::new(),
             timeline: Timeline::default(),
             clients: HitTable::default(),
             limits,
@@ -157,6 +161,9 @@ impl<'p> ReplayTally<'p> {
                     }
                 }
             }
+        }
+        for why in &judged.refused {
+            *self.refused.entry(why.clone()).or_default() += 1;
         }
         let enforces = |missing: &MissingFact| match missing {
             MissingFact::Limit(limit, _) => self.plan.limits[*limit].mode == Mode::Enforce,

@@ -264,7 +264,13 @@ impl Supervisor {
                 if let Some(line) = &mut self.shadow
                     && line.next(SHADOW_PAUSE, now)
                 {
-                    events::all_in_shadow();
+                    let refused = self.process.metrics.shadow_refused();
+                    let refused = refused.iter().map(|(why, count)| match count {
+                        1 => format!("1 request would get {why}"),
+                        count => format!("{count} requests would get {why}"),
+                    });
+                    let refused = refused.collect::<Vec<_>>().join("; ");
+                    events::all_in_shadow(Some(&*refused).filter(|it| !it.is_empty()));
                 }
                 self.retired.retain(|plan| Arc::strong_count(plan) > 1);
                 if let Some(index) = self.workers.iter().position(JoinHandle::is_finished) {

@@ -1,9 +1,9 @@
 //! The events of a request that limits reject or delay. `observe::throttled` logs and counts them.
 
 use std::fmt;
-use std::sync::Arc;
 
 use super::Throttle;
+use super::open::UnreadLimit;
 use super::request_limit::RequestLimit;
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
@@ -14,7 +14,6 @@ use crate::limit::name::Name;
 use crate::limit::rate::Rate;
 use crate::limit::time::Timestamp;
 use crate::observe::throttled::ThrottleEvent;
-use crate::plan::LimitSpec;
 use crate::request::key::View;
 use crate::store::{Claim, LimiterFigures};
 
@@ -33,19 +32,25 @@ impl Throttle {
         }
     }
 
-    /// Records that these limits mark a request whose key or cost they cannot read. It has no key.
+    /// Records that these limits would refuse a request whose key or cost they cannot read. It has no key.
     pub(super) fn record_unread(
         &self,
-        unread: &[(usize, &Arc<LimitSpec>)],
+        unread: &[UnreadLimit<'_>],
         request: &View<'_>,
         now: Timestamp,
     ) {
-        for (_, spec) in unread {
+        for UnreadLimit { spec, refused, .. } in unread {
+            if spec.mode == Mode::Shadow {
+                self.metrics.would_refuse(refused.in_words());
+            }
+            let reason = refused.reason();
             let figures = spec.figures.at(self.store.both(now)).unwrap_or(Algorithm::Closed);
             let event = ThrottleEvent {
                 limit: &spec.name,
-                key: b"",
+                // Each reason is counted apart.
+                key: reason.as_bytes(),
                 shown: &"-",
+                reason: Some(reason),
                 name: None,
                 tier: None,
                 figures,
@@ -102,6 +107,7 @@ fn event<'e>(
         limit: &spec.name,
         key: key.shown().as_bytes(),
         shown,
+        reason: None,
         name: limit.name(),
         tier: limit.of.plan().map(Name::as_str),
         figures: figures(&limit.claim),

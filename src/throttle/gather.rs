@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::HeaderMap;
 
 use super::Refused;
-use super::open::Open;
+use super::open::{Open, UnreadLimit};
 use super::request_limit::{KeyName, RequestLimit};
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
@@ -18,14 +18,14 @@ use crate::limit::time::Now;
 use crate::limit::waiting::MaxWait;
 use crate::plan::{ChosenFigures, CostSpec, Figures, FiguresOf, LimitSpec};
 use crate::request::body_length;
-use crate::request::key::View;
+use crate::request::key::{KeyError, View};
 use crate::request::name::has_ambiguous_alias;
 use crate::store::{Claim, Store};
 use crate::tier::{RequestTier, TierRule};
 
 /// Gathers the limits of `specs` that apply to this request now. A limit whose figures let everything pass is left out.
 /// The first limit with `plans` reads the plan of the request by `rule`. Without a rule the request has no plan.
-/// Limits that mark a request whose key or cost cannot be read go to `open.unread`.
+/// Limits that do not enforce, and cannot read the key or the cost of the request, go to `open.unread`.
 ///
 /// # Errors
 /// If a key or a cost cannot be read from the request.
@@ -47,10 +47,9 @@ pub(super) fn gather<'p>(
         match apply(spec, request, (rule, &mut tier), store, now, open) {
             // Only an enforcing limit stops a request.
             Err(NotCounted::Refused(refused)) if spec.mode == Mode::Enforce => return Err(refused),
-            Err(NotCounted::Refused(_)) if spec.mode == Mode::Mark => {
-                open.unread.push((open.limits.len(), spec));
+            Err(NotCounted::Refused(refused)) => {
+                open.unread.push(UnreadLimit { spec, before: open.limits.len(), refused });
             }
-            Err(NotCounted::Refused(_)) => {}
             Ok(()) | Err(NotCounted::Exempt | NotCounted::Skipped) => {}
         }
     }
@@ -142,12 +141,16 @@ pub(crate) fn applied<'p>(
     Ok((key, applied))
 }
 
-fn read_key<'p>(spec: &LimitSpec, request: &View<'_>) -> Result<Key, NotCounted<'p>> {
+fn read_key<'p>(spec: &'p LimitSpec, request: &View<'_>) -> Result<Key, NotCounted<'p>> {
     if spec.exempt.covers(request) {
         return Err(NotCounted::Exempt);
     }
-    let key = spec.key.key(request).map_err(|error| NotCounted::Refused(Refused::Key(error)))?;
+    let key = spec.key.key(request).map_err(|error| unreadable(spec, error))?;
     key.ok_or(NotCounted::Skipped)
+}
+
+fn unreadable<'p>(spec: &'p LimitSpec, error: KeyError) -> NotCounted<'p> {
+    NotCounted::Refused(Refused::Key { limit: &spec.name, error })
 }
 
 /// How the request's plan is found, and the plan once it has been read.
@@ -155,14 +158,14 @@ type ReadTier<'t, 'p> = (Option<&'p TierRule>, &'t mut Option<RequestTier<'p>>);
 
 /// The request's plan. It is read only for a limit that has plans, and once for all of them.
 fn read_tier<'t, 'p>(
-    spec: &LimitSpec,
+    spec: &'p LimitSpec,
     request: &View<'_>,
     (rule, read): ReadTier<'t, 'p>,
 ) -> Result<Option<&'t RequestTier<'p>>, NotCounted<'p>> {
     let Some(rule) = rule.filter(|_| !spec.tiers.is_empty()) else { return Ok(None) };
     if read.is_none() {
         let tier = rule.tier(request);
-        *read = Some(tier.map_err(|error| NotCounted::Refused(Refused::Key(error)))?);
+        *read = Some(tier.map_err(|error| unreadable(spec, error))?);
     }
     Ok(read.as_ref())
 }

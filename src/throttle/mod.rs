@@ -126,8 +126,13 @@ pub(crate) struct Admission {
 #[derive(Debug, thiserror::Error)]
 pub enum Refused<'p> {
     /// A key's value cannot be read from the request.
-    #[error("{0}")]
-    Key(KeyError),
+    #[error("{error}")]
+    Key {
+        /// The limit that counts by the key.
+        limit: &'p Name,
+        /// What is wrong with it.
+        error: KeyError,
+    },
     /// The header with the request's cost does not hold a whole number from 1 to `max`.
     #[error("header `{header}` must hold one whole number from 1 to {max}")]
     Cost {
@@ -156,20 +161,23 @@ impl Refused<'_> {
     /// The status of the answer. A rejection has this one if the file names no other.
     pub(crate) fn status(&self) -> u16 {
         match self {
-            Self::Key(KeyError::Token(TokenFault::TooMany)) => 429,
-            Self::Key(KeyError::Token(_)) => 401,
-            Self::Key(_) | Self::Cost { .. } => 400,
-            Self::Throttled { .. } => 429,
+            Self::Key { error: KeyError::Token(TokenFault::TooMany), .. }
+            | Self::Throttled { .. } => 429,
+            Self::Key { error, .. } if error.asks_for_credentials() => 401,
+            Self::Key { .. } | Self::Cost { .. } => 400,
             Self::StoreUnavailable => 503,
         }
+    }
+
+    /// What the client gets, in words.
+    pub(crate) fn in_words(&self) -> String {
+        format!("{}: {self}", self.status())
     }
 
     /// The reason for logs and metrics.
     pub(crate) fn reason(&self) -> &'static str {
         match self {
-            Self::Key(KeyError::Absent(_)) => "missing_key",
-            Self::Key(KeyError::Token(_)) => "invalid_token",
-            Self::Key(_) => "bad_key",
+            Self::Key { error, .. } => error.reason(),
             Self::Cost { .. } => "bad_cost",
             Self::Throttled { .. } => "throttled",
             Self::StoreUnavailable => "store",
@@ -201,7 +209,13 @@ impl Throttle {
         let mut open = Open::default();
         let clocks = self.store.both(now);
         let specs = plan.limits_at(limits);
-        open.begin(specs, request, plan.tiers.as_deref(), &self.store, &self.waiting, clocks)?;
+        let begun =
+            open.begin(specs, request, plan.tiers.as_deref(), &self.store, &self.waiting, clocks);
+        begun.inspect_err(|refused| {
+            if let Refused::Key { limit, .. } = refused {
+                self.metrics.decision(limit, DecisionKind::Refused);
+            }
+        })?;
         let LimitQuestion { quotas, seat } = question;
         let seat = seat.take();
         if open.limits.is_empty() && open.unread.is_empty() && seat.is_none() {
@@ -235,7 +249,7 @@ impl Throttle {
         let verdict = open.finish();
         let limits = &open.limits;
         let took = is_measured.then(|| moment.at.elapsed());
-        let unread = open.unread.iter().map(|(_, spec)| (&spec.name, DecisionKind::Marked));
+        let unread = open.unread.iter().map(|limit| (&limit.spec.name, limit.kind()));
         let decided = limits.iter().map(|limit| (&limit.claim.spec.name, kind(limit)));
         self.metrics.decided(took, decided.chain(unread));
         self.note_keys(limits, now);
@@ -253,7 +267,8 @@ impl Throttle {
             Verdict::Pass { wait } if wait.is_zero() => {
                 let decision = match over {
                     Some(_) => DecisionKind::Marked,
-                    None => decision_at_once(limits),
+                    None if open.unread.is_empty() => decision_at_once(limits),
+                    None => DecisionKind::Shadow,
                 };
                 Ok(Admission { permit: open.permit(), decision, over })
             }
@@ -397,7 +412,8 @@ fn decision_at_once(limits: &[RequestLimit<'_>]) -> DecisionKind {
 fn over(Open { limits, unread, .. }: &Open<'_>) -> Option<HeaderValue> {
     let marks = limits.iter().enumerate().filter(|(_, it)| kind(it) == DecisionKind::Marked);
     let marks = marks.map(|(before, limit)| (before, 1, limit.claim.spec));
-    let unread = unread.iter().map(|(before, spec)| (*before, 0, *spec));
+    let unread = unread.iter().filter(|limit| limit.kind() == DecisionKind::Marked);
+    let unread = unread.map(|limit| (limit.before, 0, limit.spec));
     let mut names: SmallVec<[_; 2]> = marks.chain(unread).collect();
     names.sort_by_key(|(before, is_read, _)| (*before, *is_read));
     let mut names = names.iter().map(|(_, _, spec)| spec.name.as_str());

@@ -18,6 +18,7 @@ use crate::limit::decide::PerAsk;
 use crate::limit::decision::{Outcome, Verdict};
 use crate::limit::time::Now;
 use crate::limit::waiting::MaxWait;
+use crate::observe::metrics::DecisionKind;
 use crate::plan::LimitSpec;
 use crate::request::key::View;
 use crate::request::network::client_network;
@@ -32,9 +33,27 @@ pub(super) struct Open<'p> {
     /// The windows of other plans in which the request counts too, beside those that decide. They take as limits in
     /// shadow do, and nobody is told.
     pub(super) beside: Vec<Claim<'p>>,
-    /// The limits that mark the request because they cannot read its key or its cost, each with the number of `limits`
-    /// before it.
-    pub(super) unread: SmallVec<[(usize, &'p Arc<LimitSpec>); 1]>,
+    /// The limits that do not enforce, and cannot read the key or the cost of the request.
+    pub(super) unread: SmallVec<[UnreadLimit<'p>; 1]>,
+}
+
+/// A limit that would refuse a request because it cannot read its key or its cost.
+pub(super) struct UnreadLimit<'p> {
+    pub(super) spec: &'p Arc<LimitSpec>,
+    /// The number of limits before it that can.
+    pub(super) before: usize,
+    /// Why it would refuse the request.
+    pub(super) refused: Refused<'p>,
+}
+
+impl UnreadLimit<'_> {
+    /// What the limit would have decided.
+    pub(super) fn kind(&self) -> DecisionKind {
+        match self.spec.mode {
+            Mode::Mark => DecisionKind::Marked,
+            Mode::Enforce | Mode::Shadow | Mode::Candidate => DecisionKind::Shadow,
+        }
+    }
 }
 
 impl<'p> Open<'p> {

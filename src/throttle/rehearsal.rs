@@ -15,6 +15,7 @@ use super::open::Open;
 use super::request_limit::RequestLimit;
 use super::waiting::{Waiting, WaitingPermit};
 use super::{Permit, Refused, open};
+use crate::limit::Mode;
 use crate::limit::decide::PerAsk;
 use crate::limit::decision::{Decision, Verdict};
 use crate::limit::key::Key;
@@ -56,6 +57,8 @@ pub struct RehearsedRequest<'p> {
     /// The decision of all enforcing limits together. It names a limit by its index in `limits`.
     pub verdict: Verdict,
     limits: PerAsk<RequestLimit<'p>>,
+    /// What limits in shadow that cannot count the request would answer, in words.
+    pub(crate) refused: Vec<String>,
 }
 
 /// The decision of one limit about a request.
@@ -109,7 +112,9 @@ impl Rehearsal {
         if let Verdict::Pass { wait } = verdict {
             self.pass(&mut open, answer, now.plus(wait));
         }
-        Ok(RehearsedRequest { verdict, limits: open.limits })
+        let refused = open.unread.iter().filter(|limit| limit.spec.mode == Mode::Shadow);
+        let refused = refused.map(|limit| limit.refused.in_words()).collect();
+        Ok(RehearsedRequest { verdict, limits: open.limits, refused })
     }
 
     /// Lets the request pass at the time `goes`.

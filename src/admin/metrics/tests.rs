@@ -106,6 +106,7 @@ fn the_whole_page() {
             tier: None,
             figures: Algorithm::Closed,
             outcome: Outcome::Reject { retry_after: None },
+            reason: None,
             mode: Mode::Enforce,
         };
         process.throttled.record(&event, Timestamp::MIN);

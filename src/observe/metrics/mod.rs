@@ -110,6 +110,17 @@ impl Metrics {
         own.map(Arc::clone).unwrap_or_default()
     }
 
+    /// Requests that limits in shadow would refuse, because they cannot count them, by the answer in words.
+    pub(crate) fn shadow_refused(&self) -> BTreeMap<String, u64> {
+        let mut all = BTreeMap::new();
+        for worker in &self.workers {
+            for (why, count) in &worker.counts.lock().shadow_refused {
+                *all.entry(why.clone()).or_default() += count;
+            }
+        }
+        all
+    }
+
     /// How long the requests of each route took.
     pub(crate) fn request_seconds(&self) -> BTreeMap<Arc<str>, Histogram> {
         let mut all = BTreeMap::<_, Histogram>::new();
@@ -188,6 +199,15 @@ impl WorkerMetrics {
         *self.counts.lock().refused.entry(reason).or_default() += 1;
     }
 
+    /// Counts a request that a limit in shadow would refuse, because it cannot count the request. `why` is the answer in
+    /// words.
+    pub(crate) fn would_refuse(&self, why: String) {
+        let counts = &mut self.counts.lock().shadow_refused;
+        if counts.len() < MOST_WORDS || counts.contains_key(&why) {
+            *counts.entry(why).or_default() += 1;
+        }
+    }
+
     /// Counts a call that asked for a decision. `via` is how it asked, `status` what the request's client gets.
     pub(crate) fn asked(&self, via: &'static str, status: StatusCode) {
         *self.counts.lock().asked.entry((via, status.as_u16())).or_default() += 1;
@@ -258,8 +278,13 @@ struct Counts {
     upstreams: HashMap<u64, (Name, UpstreamCounts)>,
     asked: AskedCounts,
     refused: RefusedCounts,
+    /// Requests that limits in shadow would refuse, because they cannot count them, by the answer in words.
+    shadow_refused: BTreeMap<String, u64>,
     store_seconds: Histogram,
 }
+
+/// The most different answers in words that are counted.
+const MOST_WORDS: usize = 1_000;
 
 /// Requests that were refused with 4xx, and that no limit rejected, by the reason.
 pub(crate) type RefusedCounts = BTreeMap<&'static str, u64>;
@@ -299,6 +324,7 @@ impl Default for Counts {
             upstreams: HashMap::default(),
             asked: AskedCounts::new(),
             refused: RefusedCounts::new(),
+            shadow_refused: BTreeMap::new(),
             store_seconds: Histogram::default(),
         }
     }

@@ -67,6 +67,8 @@ pub(crate) struct ThrottleEvent<'e> {
     pub(crate) outcome: Outcome,
     /// The limit's mode. Only an enforcing limit rejects or holds the request.
     pub(crate) mode: Mode,
+    /// Why the limit would refuse the request, if the limit cannot count it.
+    pub(crate) reason: Option<&'static str>,
 }
 
 const REJECTED: &str = "rejected";
@@ -279,6 +281,7 @@ fn write_line(event: &ThrottleEvent<'_>, count: u64, interval: Option<Duration>)
         method = event.method,
         path = event.path,
         decision = event.decision(),
+        reason = event.reason,
         retry_after_ms = retry_after.map(millis_up),
         delay_ms = delay.map(millis_up),
         // A limit with slots has no rate. Then the line has the number of slots.

@@ -39,6 +39,7 @@ pub(super) fn rejected<'e>(key: &'e &'e str) -> ThrottleEvent<'e> {
         figures: figures("100/s"),
         outcome: Outcome::Reject { retry_after: Some(Duration::from_micros(1500)) },
         mode: Mode::Enforce,
+        reason: None,
     }
 }
 

@@ -77,6 +77,8 @@ pub(crate) struct FileReport<'r> {
     pub(crate) undecided: u64,
     /// Requests that get an error in place of a decision, by the part of them that is wrong.
     pub(crate) bad_requests: &'r BTreeMap<&'static str, u64>,
+    /// Requests that limits refuse, or would refuse but for shadow, because they cannot count them: by the answer.
+    pub(crate) refused: &'r BTreeMap<String, u64>,
     /// The clients, by address.
     pub(crate) clients: Hit,
     /// Each limit, and right after it its candidate.
@@ -216,6 +218,7 @@ impl<'r> FileReport<'r> {
             rejected_share: share(tally.all.rejected, tally.all.requests),
             undecided: tally.undecided,
             bad_requests: &tally.bad,
+            refused: &tally.refused,
             clients: Hit::of(&tally.clients, IpAddr::to_string),
             limits: limits.map(|it| LimitReport::of(it, &tally.timeline)).collect(),
             routes: routes.map(|(name, counts)| RouteReport { name, counts: *counts }).collect(),

@@ -130,16 +130,20 @@ impl FileReport<'_> {
     /// Adds notes about requests that the counts leave out.
     fn add_notes(&self, parts: &mut Vec<ReportPart<'_>>) {
         self.clients.add_untracked("client", parts);
-        let bad: u64 = self.bad_requests.values().sum();
-        if bad > 0 {
-            let bad = counted(bad, "request");
-            let why = self.bad_requests.iter();
+        // What limits cannot count has sentences of its own.
+        let bad = self.bad_requests.iter().filter(|(part, _)| !matches!(**part, "key" | "cost"));
+        let count: u64 = bad.clone().map(|(_, count)| count).sum();
+        if count > 0 {
             let why: Vec<_> =
-                why.map(|(part, count)| format!("{part} {}", number(*count))).collect();
+                bad.map(|(part, count)| format!("{part} {}", number(*count))).collect();
+            let bad = counted(count, "request");
             parts.push(Note(format!(
                 "not decided: {bad} that the proxy answers with an error. What is wrong with them: {}",
                 why.join(", ")
             )));
+        }
+        for (why, count) in self.refused {
+            parts.push(Note(format!("{} would get {why}", counted(*count, "request"))));
         }
         for LeftOut { what, name, fact, requests } in &self.left_out {
             let requests = counted(*requests, "request");

@@ -11,6 +11,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, Method};
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
@@ -33,7 +34,7 @@ pub enum Missing {
     Shared,
     /// The limit does not apply. A token that does not verify is not missing: it counts as with `Shared`.
     Skip,
-    /// The request is refused with 400.
+    /// The request is refused with 400, or with 401 if a claim or `authorization` is missing.
     Reject,
 }
 
@@ -96,9 +97,41 @@ pub enum KeyError {
     /// The part is missing, and the limit demands it.
     #[error("the {} is missing", .0.title())]
     Absent(KeySource),
+    /// The limit demands a claim, and the token does not verify.
+    #[error("the {} is missing, because the token is not valid: {fault}", .part.title())]
+    Unverified {
+        /// The part with the claim. (A field with the name `source` would be taken for another error.)
+        part: KeySource,
+        /// Why the token does not verify.
+        fault: TokenFault,
+    },
     /// The token does not verify, and such requests are refused.
     #[error("the token is not valid: {0}")]
     Token(TokenFault),
+}
+
+impl KeyError {
+    /// Whether the client has to show who it is, or has shown it in vain. Then the answer is 401.
+    pub(crate) fn asks_for_credentials(&self) -> bool {
+        let are_credentials = |source: &KeySource| match source {
+            KeySource::Jwt(_) => true,
+            source => source.header() == Some(&AUTHORIZATION),
+        };
+        match self {
+            Self::Token(_) | Self::Unverified { .. } => true,
+            Self::Absent(source) => source.alternatives().iter().any(are_credentials),
+            Self::Repeated(_) | Self::Ambiguous(_) => false,
+        }
+    }
+
+    /// The reason for logs and metrics.
+    pub(crate) fn reason(&self) -> &'static str {
+        match self {
+            Self::Absent(_) => "missing_key",
+            Self::Token(_) | Self::Unverified { .. } => "invalid_token",
+            Self::Repeated(_) | Self::Ambiguous(_) => "bad_key",
+        }
+    }
 }
 
 impl KeySpec {
@@ -133,7 +166,12 @@ impl KeySpec {
                 Ok(Some(builder.finish()))
             }
             (Some(_), Missing::Skip) => Ok(None),
-            (Some(source), Missing::Reject) => Err(KeyError::Absent(source.clone())),
+            (Some(source), Missing::Reject) => Err(match **request.token.0 {
+                TokenReading::Ignored(fault) if source.has_claim() => {
+                    KeyError::Unverified { part: source.clone(), fault }
+                }
+                _ => KeyError::Absent(source.clone()),
+            }),
         }
     }
 

@@ -99,6 +99,11 @@ impl KeySource {
         }
     }
 
+    /// Whether it reads a claim.
+    pub(super) fn has_claim(&self) -> bool {
+        self.alternatives().iter().any(|source| matches!(source, Self::Jwt(_)))
+    }
+
     /// The source's alternatives; the source itself if it has none.
     pub(crate) fn alternatives(&self) -> &[Self] {
         match self {
