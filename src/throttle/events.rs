@@ -3,8 +3,7 @@
 use std::fmt;
 
 use super::Throttle;
-use super::open::UnreadLimit;
-use super::request_limit::RequestLimit;
+use super::request_limit::{RequestLimit, UnreadLimit};
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::redisson::{self, Sharing};

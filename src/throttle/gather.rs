@@ -6,8 +6,7 @@ use std::sync::Arc;
 use http::HeaderMap;
 
 use super::Refused;
-use super::open::{Open, UnreadLimit};
-use super::request_limit::{KeyName, RequestLimit};
+use super::request_limit::{KeyName, Open, RequestLimit, UnreadLimit};
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::sliding_log::MOST_COST;

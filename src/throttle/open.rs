@@ -6,11 +6,10 @@ use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
 use super::Refused;
 use super::gather::gather;
 use super::permit::Permit;
+pub(super) use super::request_limit::Open;
 use super::request_limit::RequestLimit;
 use super::waiting::Waiting;
 use crate::limit::Mode;
@@ -18,43 +17,11 @@ use crate::limit::decide::PerAsk;
 use crate::limit::decision::{Outcome, Verdict};
 use crate::limit::time::Now;
 use crate::limit::waiting::MaxWait;
-use crate::observe::metrics::DecisionKind;
 use crate::plan::LimitSpec;
 use crate::request::key::View;
 use crate::request::network::client_network;
 use crate::store::{self, Claim, Store};
 use crate::tier::TierRule;
-
-/// The limits of a request whose decision has begun.
-#[derive(Default)]
-pub(super) struct Open<'p> {
-    /// The limits that apply, in the route's order. After a limit comes its candidate.
-    pub(super) limits: PerAsk<RequestLimit<'p>>,
-    /// The windows of other plans in which the request counts too, beside those that decide. They take as limits in
-    /// shadow do, and nobody is told.
-    pub(super) beside: Vec<Claim<'p>>,
-    /// The limits that do not enforce, and cannot read the key or the cost of the request.
-    pub(super) unread: SmallVec<[UnreadLimit<'p>; 1]>,
-}
-
-/// A limit that would refuse a request because it cannot read its key or its cost.
-pub(super) struct UnreadLimit<'p> {
-    pub(super) spec: &'p Arc<LimitSpec>,
-    /// The number of limits before it that can.
-    pub(super) before: usize,
-    /// Why it would refuse the request.
-    pub(super) refused: Refused<'p>,
-}
-
-impl UnreadLimit<'_> {
-    /// What the limit would have decided.
-    pub(super) fn kind(&self) -> DecisionKind {
-        match self.spec.mode {
-            Mode::Mark => DecisionKind::Marked,
-            Mode::Enforce | Mode::Shadow | Mode::Candidate => DecisionKind::Shadow,
-        }
-    }
-}
 
 impl<'p> Open<'p> {
     /// Begins with the limits of `specs` that apply. A request gets its permit to wait before the store decides:

@@ -1,12 +1,18 @@
 //! A limit on its way through `throttle`: its claim, and the request's permit to wait for it.
-//! `gather` makes the list of a request's limits.
+//! `gather` makes the list of a request's limits, and `open` has what is done with the list.
 
+use std::sync::Arc;
+
+use smallvec::SmallVec;
 use tokio::time::Instant;
 
+use super::Refused;
 use super::waiting::WaitingPermit;
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
+use crate::limit::decide::PerAsk;
 use crate::limit::decision::Outcome;
+use crate::observe::metrics::DecisionKind;
 use crate::observe::top_keys::KeyLabel;
 use crate::plan::{FiguresOf, LimitSpec};
 use crate::store::{Claim, Decider};
@@ -23,6 +29,37 @@ pub(super) struct RequestLimit<'p> {
     pub(super) of: FiguresOf<'p>,
     /// Whether the key is banned.
     pub(super) is_banned: bool,
+}
+
+/// The limits of a request whose decision has begun.
+#[derive(Default)]
+pub(super) struct Open<'p> {
+    /// The limits that apply, in the route's order. After a limit comes its candidate.
+    pub(super) limits: PerAsk<RequestLimit<'p>>,
+    /// The windows of other plans in which the request counts too, beside those that decide. They take as limits in
+    /// shadow do, and nobody is told.
+    pub(super) beside: Vec<Claim<'p>>,
+    /// The limits that do not enforce, and cannot read the key or the cost of the request.
+    pub(super) unread: SmallVec<[UnreadLimit<'p>; 1]>,
+}
+
+/// A limit that would refuse a request because it cannot read its key or its cost.
+pub(super) struct UnreadLimit<'p> {
+    pub(super) spec: &'p Arc<LimitSpec>,
+    /// The number of limits before it that can.
+    pub(super) before: usize,
+    /// Why it would refuse the request.
+    pub(super) refused: Refused<'p>,
+}
+
+impl UnreadLimit<'_> {
+    /// What the limit would have decided.
+    pub(super) fn kind(&self) -> DecisionKind {
+        match self.spec.mode {
+            Mode::Mark => DecisionKind::Marked,
+            Mode::Enforce | Mode::Shadow | Mode::Candidate => DecisionKind::Shadow,
+        }
+    }
 }
 
 /// The name of a key's owner, for people who read the log or the page.
