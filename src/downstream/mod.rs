@@ -81,7 +81,11 @@ async fn serve(
     let accepted = Instant::now();
     let times = proxy.times();
     let idleness = permit.idleness().clone();
-    poll_fn(|cx| Poll::Ready(idleness.wake(cx))).await;
+    poll_fn(|cx| {
+        idleness.wake(cx);
+        Poll::Ready(())
+    })
+    .await;
     let due = || match idleness.is_given_up() {
         true => Some(accepted),
         false => accepted.checked_add(times.get().header),

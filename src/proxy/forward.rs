@@ -69,13 +69,14 @@ pub(super) async fn send(
         client: client_network(way.address.address, way.plan.server.prefixes),
         uploads: exchange.body.as_ref().is_some_and(|body| !body.is_end_stream()),
     };
-    let mut request_permit = way.upstream.enter(by).await.map_err(Refusal::Upstream)?;
+    let entered = way.upstream.enter(by).await.map_err(Refusal::Upstream)?;
+    let (request_permit, upload) = entered.unzip();
     let seen = exchange.seen;
     // HTTP/1.0 knows no upgrades (RFC 9110, 7.8), and HTTP/2 has none of this kind (RFC 9113, 8.6).
     let offered = exchange.head.version == Version::HTTP_11;
     let switching = hop::upgrade(&exchange.head.headers, seen).filter(|_| offered);
     let mut request = request_to_server(exchange, client, target, switching.as_ref(), &way);
-    if let Some(upload) = request_permit.as_mut().and_then(RequestPermit::take_upload) {
+    if let Some(upload) = upload.flatten() {
         request.body_mut().counts_as(upload);
     }
     exchange.body_end = request.body().end();

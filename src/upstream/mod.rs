@@ -50,6 +50,7 @@ use crate::plan::UpstreamSpec;
 pub(crate) use self::error::Cause;
 pub(crate) use self::error::{ServerFailure, UpstreamError};
 pub(crate) use self::purpose::Purpose;
+use self::queue::Entered;
 pub(crate) use self::queue::{RequestOrigin, RequestPermit};
 pub(crate) use self::server::{ConnectionLease, PrivateConnections};
 
@@ -134,7 +135,7 @@ impl Upstream {
         }
     }
 
-    /// Waits for a permit for one of `max_requests` requests. `by` says whose request it is. Returns `None` if the upstream
+    /// Waits for permits for one of `max_requests` requests. `by` says whose request it is. Returns `None` if the upstream
     /// has no `max_requests`.
     ///
     /// # Errors
@@ -142,7 +143,7 @@ impl Upstream {
     pub(crate) async fn enter(
         &self,
         by: impl FnOnce() -> RequestOrigin,
-    ) -> Result<Option<RequestPermit>, UpstreamError> {
+    ) -> Result<Option<Entered>, UpstreamError> {
         let Some(most) = self.spec.max_requests else { return Ok(None) };
         let entering = self.state.queue.enter(most, self.spec.queue_timeout, by());
         Box::pin(entering).await.map(Some).map_err(UpstreamError::Queue)

@@ -34,7 +34,7 @@ struct QueueState {
 #[derive(Debug)]
 struct WaitingRequest {
     by: RequestOrigin,
-    give: oneshot::Sender<RequestPermit>,
+    give: oneshot::Sender<Entered>,
 }
 
 /// Whose request wants a permit.
@@ -48,17 +48,17 @@ pub(crate) struct RequestOrigin {
 
 /// The right to be one of the requests in flight. Dropping it gives the right to the request that has waited longest.
 #[derive(Debug)]
-pub(crate) struct RequestPermit {
-    queue: Arc<RequestQueue>,
-    upload: Option<UploadPermit>,
-}
+pub(crate) struct RequestPermit(Arc<RequestQueue>);
 
-/// Counts a request in flight as an upload, until this is dropped: its body has come.
+/// Counts a request in flight as an upload. To be dropped when the request's body has come.
 #[derive(Debug)]
 pub(crate) struct UploadPermit {
     queue: Arc<RequestQueue>,
     client: IpAddr,
 }
+
+/// What a request gets that may go. The second permit is for a body that is to come.
+pub(crate) type Entered = (RequestPermit, Option<UploadPermit>);
 
 /// Why a request is not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -125,12 +125,12 @@ impl RequestQueue {
         most: usize,
         time_limit: Duration,
         by: RequestOrigin,
-    ) -> Result<RequestPermit, QueueError> {
+    ) -> Result<Entered, QueueError> {
         let given = {
             let mut state = self.state.lock();
             state.most = most;
             if state.waiting.is_empty() && state.begin(by) {
-                return Ok(self.permit(by));
+                return Ok(self.permits(by));
             }
             if state.is_full(by.client) {
                 return Err(QueueError::Full);
@@ -142,38 +142,31 @@ impl RequestQueue {
         // A reload may have raised the maximum.
         self.advance();
         match timeout(time_limit, given).await {
-            Ok(Ok(permit)) => Ok(permit),
+            Ok(Ok(permits)) => Ok(permits),
             Ok(Err(_)) | Err(_) => Err(QueueError::Timeout),
         }
     }
 
-    /// The permit of a request that has begun.
-    fn permit(self: &Arc<Self>, RequestOrigin { client, uploads }: RequestOrigin) -> RequestPermit {
+    /// The permits of a request that has begun.
+    fn permits(self: &Arc<Self>, RequestOrigin { client, uploads }: RequestOrigin) -> Entered {
         let upload = uploads.then(|| UploadPermit { queue: self.clone(), client });
-        RequestPermit { queue: self.clone(), upload }
+        (RequestPermit(self.clone()), upload)
     }
 
     /// Gives permits to the requests that have waited longest, while there are any.
     fn advance(self: &Arc<Self>) {
         loop {
             let Some(WaitingRequest { by, give }) = self.state.lock().next() else { return };
-            // If the request has left meanwhile, the permit is dropped here, and the next request gets it.
-            let _ = give.send(self.permit(by));
+            // If the request has left meanwhile, its permits are dropped here, and the next request gets them.
+            let _ = give.send(self.permits(by));
         }
-    }
-}
-
-impl RequestPermit {
-    /// What counts the request as an upload, to be dropped when its body has come.
-    pub(crate) fn take_upload(&mut self) -> Option<UploadPermit> {
-        self.upload.take()
     }
 }
 
 impl Drop for RequestPermit {
     fn drop(&mut self) {
-        self.queue.state.lock().in_flight -= 1;
-        self.queue.advance();
+        self.0.state.lock().in_flight -= 1;
+        self.0.advance();
     }
 }
 
@@ -306,13 +299,13 @@ mod tests {
     async fn whole_requests_pass_uploads_that_wait() {
         let queue = Arc::new(RequestQueue::default());
         let enter = |client, uploads| Box::pin(queue.enter(4, TIME_LIMIT, by(client, uploads)));
-        let mut first = enter(1, true).await.unwrap();
+        let (first, upload) = enter(1, true).await.unwrap();
         let second = enter(1, true).await.unwrap();
         let mut third = enter(1, true);
         assert!(poll(third.as_mut()).is_pending());
         let whole = enter(1, false).await.unwrap();
         assert!(poll(third.as_mut()).is_pending());
-        drop(first.take_upload());
+        drop(upload);
         let Poll::Ready(Ok(third)) = poll(third.as_mut()) else { panic!("a body has come") };
         let mut fifth = enter(2, false);
         assert!(poll(fifth.as_mut()).is_pending(), "four are in flight");

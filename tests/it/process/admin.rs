@@ -99,7 +99,7 @@ fn a_flood_of_connections_closes_no_strangers_before_their_requests() {
     proxy.pause();
     let ask = |number: usize| {
         let mut client = Connection::open(admin);
-        if number % 10 == 0 {
+        if number.is_multiple_of(10) {
             client.send("GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n");
         }
         client
