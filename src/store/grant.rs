@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::access::Store;
 use super::bucket::{BucketAsk, BucketReceipt, Source};
 use super::name::BucketKey;
-use super::queue::{QueueId, QueuePlace};
+use super::queue::{QueueId, QueuePlace, QueuedRequest};
 use crate::limit::algorithm::{Algorithm, Difference, Receipt};
 use crate::limit::decide::Ask;
 use crate::limit::time::Timestamp;
@@ -63,14 +63,14 @@ pub(super) struct WaitingGrant {
     queue: QueueId,
     /// The moment that the limit has named.
     goes: Instant,
-    /// The request in the queue. `None` before it has joined.
-    waiter: Option<Arc<Notify>>,
+    /// `None` before the request has joined the queue.
+    queued: Option<Arc<QueuedRequest>>,
 }
 
 impl WaitingGrant {
     /// The request has not joined the queue.
     pub(super) fn new(queue: QueueId, goes: Instant) -> Self {
-        Self { queue, goes, waiter: None }
+        Self { queue, goes, queued: None }
     }
 }
 
@@ -142,16 +142,13 @@ impl Grant {
         let Some(waiting) = &mut self.waiting else { return };
         let taken = mem::replace(&mut self.source, Source::Ended);
         let place = QueuePlace { goes: waiting.goes, cost: self.ask.cost, taken };
-        self.store.shared.queues.join(waiting.queue, place, waiter);
-        waiting.waiter = Some(Arc::clone(waiter));
+        waiting.queued = Some(self.store.shared.queues.join(waiting.queue, place, waiter));
     }
 
     /// The moment at which this limit lets the request go. `None` if the limit has no queue.
     pub(super) fn goes(&self) -> Option<Instant> {
-        let WaitingGrant { queue, goes, waiter } = self.waiting.as_ref()?;
-        let queues = &self.store.shared.queues;
-        let queued = waiter.as_ref().and_then(|it| queues.with(*queue, |queue| queue.goes(it)));
-        Some(queued.unwrap_or(*goes))
+        let WaitingGrant { goes, queued, .. } = self.waiting.as_ref()?;
+        Some(queued.as_ref().map_or(*goes, |queued| queued.goes()))
     }
 
     /// Ends the grant, and returns what it gave. A request that has moved up in a queue returns what its present
@@ -159,8 +156,8 @@ impl Grant {
     fn end(&mut self) -> Source {
         let source = mem::replace(&mut self.source, Source::Ended);
         match self.waiting.take() {
-            Some(WaitingGrant { queue, waiter: Some(waiter), .. }) => {
-                let place = self.store.shared.queues.with(queue, |queue| queue.go(&waiter));
+            Some(WaitingGrant { queue, queued: Some(queued), .. }) => {
+                let place = self.store.shared.queues.with(queue, |queue| queue.go(&queued));
                 place.map_or(source, |place| place.taken)
             }
             _ => source,
@@ -190,9 +187,9 @@ impl Grant {
     /// The request does not go on. What the limit gave goes back. If the request waits in a queue, those after it move
     /// up, and the last place of the queue goes back.
     fn go_back(&mut self) {
-        if let Some(WaitingGrant { queue, goes, waiter }) = self.waiting.take() {
+        if let Some(WaitingGrant { queue, goes, queued }) = self.waiting.take() {
             let queues = &self.store.shared.queues;
-            let place = match waiter {
+            let place = match queued {
                 Some(it) => queues.with(queue, |queue| queue.leave(&it, Instant::now())),
                 None => {
                     let (cost, taken) = (self.ask.cost, self.end());

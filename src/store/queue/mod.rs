@@ -7,7 +7,8 @@
 //! A request moves only to a place of its cost. So no place ever has two requests, the bucket's count stays right, and
 //! no request goes later than at its first moment.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -28,101 +29,123 @@ pub(super) struct QueuePlace<T> {
     pub(super) taken: T,
 }
 
+/// The order of a queue: by moment, and places of the same moment as they came.
+type PlaceOrder = (Instant, u64);
+
+/// A request in a queue.
+#[derive(Debug)]
+pub(super) struct QueuedRequest {
+    /// Its present place. It changes when the request moves up, which wakes `waiter`.
+    place: Mutex<PlaceOrder>,
+    waiter: Arc<Notify>,
+}
+
+impl QueuedRequest {
+    /// When the request goes.
+    pub(super) fn goes(&self) -> Instant {
+        self.place.lock().0
+    }
+}
+
 /// The queue of one bucket. `T` is what the bucket noted of a place.
 #[derive(Debug)]
 pub(super) struct BucketQueue<T> {
-    /// In the order of their moments.
-    entries: VecDeque<QueueEntry<T>>,
+    entries: BTreeMap<PlaceOrder, QueueEntry<T>>,
+    /// The places that were ever added.
+    added: u64,
 }
 
 #[derive(Debug)]
 struct QueueEntry<T> {
     place: QueuePlace<T>,
-    /// Wakes the request when it has moved up, and identifies it. `None` if the place is kept for the next request.
-    waiter: Option<Arc<Notify>>,
+    /// `None` if the place is kept for the next request.
+    request: Option<Arc<QueuedRequest>>,
+}
+
+impl<T> QueueEntry<T> {
+    fn is_requests(&self, cost: Cost) -> bool {
+        self.request.is_some() && self.place.cost == cost
+    }
 }
 
 impl<T> BucketQueue<T> {
-    /// Adds a place after all places of the same moment. Returns its index.
-    fn add(&mut self, place: QueuePlace<T>, waiter: Option<Arc<Notify>>) -> usize {
-        let at = self.entries.partition_point(|entry| entry.place.goes <= place.goes);
-        self.entries.insert(at, QueueEntry { place, waiter });
-        at
+    /// Adds a place after all places of the same moment.
+    fn add(&mut self, place: QueuePlace<T>) -> PlaceOrder {
+        let order = (place.goes, self.added);
+        self.added += 1;
+        self.entries.insert(order, QueueEntry { place, request: None });
+        order
     }
 
-    fn find(&self, waiter: &Arc<Notify>) -> Option<usize> {
-        let is_it = |it: &Arc<Notify>| Arc::ptr_eq(it, waiter);
-        self.entries.iter().position(|entry| entry.waiter.as_ref().is_some_and(is_it))
+    fn join(&mut self, place: QueuePlace<T>, waiter: &Arc<Notify>) -> Arc<QueuedRequest> {
+        let order = self.add(place);
+        let (place, waiter) = (Mutex::new(order), Arc::clone(waiter));
+        let request = Arc::new(QueuedRequest { place, waiter });
+        if let Some(entry) = self.entries.get_mut(&order) {
+            entry.request = Some(Arc::clone(&request));
+        }
+        request
     }
 
-    /// When the request goes.
-    pub(super) fn goes(&self, waiter: &Arc<Notify>) -> Option<Instant> {
-        self.entries.get(self.find(waiter)?).map(|entry| entry.place.goes)
+    fn remove(&mut self, order: PlaceOrder) -> Option<QueuePlace<T>> {
+        self.entries.remove(&order).map(|entry| entry.place)
     }
 
     /// The request goes. Returns the place that it has used.
-    pub(super) fn go(&mut self, waiter: &Arc<Notify>) -> Option<QueuePlace<T>> {
-        self.entries.remove(self.find(waiter)?).map(|entry| entry.place)
+    pub(super) fn go(&mut self, request: &QueuedRequest) -> Option<QueuePlace<T>> {
+        self.remove(*request.place.lock())
     }
 
     /// The request leaves, and those after it move up. Returns the last place, which is to go back. If the moment of
     /// the request's place has come, nothing goes back: the bucket would give the tokens to a new request, which would
     /// follow the last one of the queue too early.
-    pub(super) fn leave(&mut self, waiter: &Arc<Notify>, now: Instant) -> Option<QueuePlace<T>> {
-        let free = self.find(waiter)?;
-        let is_to_come = self.is_to_come(free, now);
-        self.move_up(free, now).filter(|_| is_to_come)
-    }
-
-    /// Gives a free place to the next request after it, and so on. Returns the place that is free then. If no request
-    /// comes after the place, keeps it.
-    fn offer(&mut self, place: QueuePlace<T>, now: Instant) -> Option<QueuePlace<T>> {
-        let free = self.add(place, None);
-        let is_wanted = self.next_after(free).is_some() && self.is_to_come(free, now);
-        if is_wanted { self.move_up(free, now) } else { None }
-    }
-
-    /// Lets each request after the index `free` move up by one place. If the moment of the place at `free` has come,
-    /// none moves. Removes and returns the place that is free then.
-    fn move_up(&mut self, mut free: usize, now: Instant) -> Option<QueuePlace<T>> {
-        if self.is_to_come(free, now) {
-            while let Some(next) = self.next_after(free) {
-                let waiter = self.entries.get_mut(next).and_then(|entry| entry.waiter.take());
-                waiter.iter().for_each(|waiter| waiter.notify_one());
-                if let Some(entry) = self.entries.get_mut(free) {
-                    entry.waiter = waiter;
-                }
-                free = next;
-            }
+    pub(super) fn leave(&mut self, request: &QueuedRequest, now: Instant) -> Option<QueuePlace<T>> {
+        let free = *request.place.lock();
+        if free.0 > now {
+            return self.move_up(free);
         }
-        self.entries.remove(free).map(|entry| entry.place)
+        self.remove(free);
+        None
     }
 
-    fn is_to_come(&self, index: usize, now: Instant) -> bool {
-        self.entries.get(index).is_some_and(|entry| entry.place.goes > now)
+    /// Lets each request after a free place move up by one place. Removes and returns the place that is free then.
+    fn move_up(&mut self, free: PlaceOrder) -> Option<QueuePlace<T>> {
+        let mut from = self.entries.range_mut(free..);
+        let (mut free, mut entry) = from.next()?;
+        let cost = entry.place.cost;
+        for (order, next) in from.filter(|(_, next)| next.is_requests(cost)) {
+            entry.request = next.request.take().inspect(|request| {
+                *request.place.lock() = *free;
+                request.waiter.notify_one();
+            });
+            (free, entry) = (order, next);
+        }
+        let free = *free;
+        self.remove(free)
     }
 
-    /// The index of the first request after `index` that has the same cost.
-    fn next_after(&self, index: usize) -> Option<usize> {
-        let cost = self.entries.get(index)?.place.cost;
-        let fits = |entry: &QueueEntry<T>| entry.waiter.is_some() && entry.place.cost == cost;
-        let after = self.entries.iter().enumerate().skip(index + 1);
-        after.into_iter().find_map(|(at, entry)| fits(entry).then_some(at))
+    /// Whether a request could move up to this place.
+    fn is_wanted(&self, free: PlaceOrder) -> bool {
+        let mut from = self.entries.range(free..).map(|(_, entry)| entry);
+        let cost = from.next().map(|entry| entry.place.cost);
+        cost.is_some_and(|cost| from.any(|entry| entry.is_requests(cost)))
     }
 
     /// Removes and returns the first kept place of this cost whose moment is after `now` and not after `latest`.
     fn take_kept(&mut self, cost: Cost, now: Instant, latest: Instant) -> Option<QueuePlace<T>> {
-        let fits = |entry: &QueueEntry<T>| {
-            let QueuePlace { goes, cost: its, .. } = entry.place;
-            entry.waiter.is_none() && its == cost && goes > now && goes <= latest
-        };
-        let at = self.entries.iter().position(fits)?;
-        self.entries.remove(at).map(|entry| entry.place)
+        let fits = |entry: &QueueEntry<T>| entry.request.is_none() && entry.place.cost == cost;
+        let from = (Excluded((now, u64::MAX)), Unbounded);
+        let mut to_come = self.entries.range(from).take_while(|((goes, _), _)| *goes <= latest);
+        let (order, _) = to_come.find(|(_, entry)| fits(entry))?;
+        let order = *order;
+        self.remove(order)
     }
 
-    /// Forgets the kept places whose moments have come.
-    fn forget_kept(&mut self, now: Instant) {
-        self.entries.retain(|entry| entry.waiter.is_some() || entry.place.goes > now);
+    /// Forgets a place unless a request has it.
+    fn forget_kept(&mut self, order: PlaceOrder) {
+        if self.entries.get(&order).is_some_and(|entry| entry.request.is_none()) {
+            self.remove(order);
+        }
     }
 }
 
@@ -145,8 +168,8 @@ pub(super) struct Queues<T> {
 #[derive(Debug)]
 struct AllQueues<T> {
     queues: HashMap<QueueId, BucketQueue<T>>,
-    /// The moments of the kept places.
-    kept: BTreeSet<(Instant, QueueId)>,
+    /// The kept places, by their moments.
+    kept: BTreeSet<(PlaceOrder, QueueId)>,
 }
 
 impl<T> Default for Queues<T> {
@@ -158,11 +181,16 @@ impl<T> Default for Queues<T> {
 
 impl<T> Queues<T> {
     /// A request begins to wait. `waiter` wakes it when it has moved up.
-    pub(super) fn join(&self, id: QueueId, place: QueuePlace<T>, waiter: &Arc<Notify>) {
-        self.all.lock().queue(id).add(place, Some(Arc::clone(waiter)));
+    pub(super) fn join(
+        &self,
+        id: QueueId,
+        place: QueuePlace<T>,
+        waiter: &Arc<Notify>,
+    ) -> Arc<QueuedRequest> {
+        self.all.lock().queue(id).join(place, waiter)
     }
 
-    /// Asks or changes the queue of a bucket for which somebody waits.
+    /// Changes the queue of a bucket for which somebody waits.
     pub(super) fn with<A>(
         &self,
         id: QueueId,
@@ -182,12 +210,12 @@ impl<T> Queues<T> {
         let mut all = self.all.lock();
         all.forget_kept(now);
         if place.goes > now {
-            let goes = place.goes;
-            let last = all.queue(id).offer(place, now);
-            if last.is_some() {
-                return last;
+            let queue = all.queue(id);
+            let free = queue.add(place);
+            if queue.is_wanted(free) {
+                return queue.move_up(free);
             }
-            all.kept.insert((goes, id));
+            all.kept.insert((free, id));
         }
         self.kept.store(all.kept.len(), Ordering::Relaxed);
         None
@@ -215,7 +243,7 @@ impl<T> Queues<T> {
 
 impl<T> AllQueues<T> {
     fn queue(&mut self, id: QueueId) -> &mut BucketQueue<T> {
-        self.queues.entry(id).or_insert_with(|| BucketQueue { entries: VecDeque::new() })
+        self.queues.entry(id).or_insert_with(|| BucketQueue { entries: BTreeMap::new(), added: 0 })
     }
 
     /// Changes a queue. If it is empty then, forgets it.
@@ -233,10 +261,11 @@ impl<T> AllQueues<T> {
     }
 
     fn forget_kept(&mut self, now: Instant) {
-        while let Some((goes, id)) = self.kept.first().copied().filter(|(goes, _)| *goes <= now) {
-            self.kept.remove(&(goes, id));
+        let has_come = |((goes, _), _): &(PlaceOrder, QueueId)| *goes <= now;
+        while let Some((order, id)) = self.kept.first().copied().filter(has_come) {
+            self.kept.remove(&(order, id));
             self.with(id, |queue| {
-                queue.forget_kept(now);
+                queue.forget_kept(order);
                 None::<()>
             });
         }

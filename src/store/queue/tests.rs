@@ -78,7 +78,7 @@ impl Bucket {
 /// A request that waits.
 struct WaitingRequest {
     process: usize,
-    waiter: Arc<Notify>,
+    queued: Arc<QueuedRequest>,
     came: u64,
     cost: Cost,
     /// The moment that the bucket named.
@@ -133,23 +133,21 @@ impl QueueWorld {
             }
         };
         let told = self.time(place.goes);
-        let waiter = Arc::default();
-        queues.join(ID, place, &waiter);
-        self.waiting.push(WaitingRequest { process, waiter, came: self.now, cost, told });
+        let queued = queues.join(ID, place, &Arc::default());
+        self.waiting.push(WaitingRequest { process, queued, came: self.now, cost, told });
         Some(told)
     }
 
     fn goes(&self, waiting: &WaitingRequest) -> u64 {
-        let queues = &self.processes[waiting.process];
-        self.time(queues.with(ID, |queue| queue.goes(&waiting.waiter)).unwrap())
+        self.time(waiting.queued.goes())
     }
 
     /// The client of this request leaves.
     fn leave(&mut self, place: usize) {
-        let WaitingRequest { process, waiter, cost, .. } = self.waiting.remove(place);
+        let WaitingRequest { process, queued, cost, .. } = self.waiting.remove(place);
         let now = self.instant(self.now);
         let queues = &self.processes[process];
-        let mut free = queues.with(ID, |queue| queue.leave(&waiter, now));
+        let mut free = queues.with(ID, |queue| queue.leave(&queued, now));
         while let Some(place) = free {
             let is_kept = !self.bucket.takes_back(cost, place.taken, self.now);
             free = if is_kept { queues.keep(ID, place, now) } else { None };
@@ -165,7 +163,7 @@ impl QueueWorld {
             assert!(goes <= it.told, "told {}, goes {goes}", it.told);
             let has_come = goes <= self.now;
             if has_come {
-                self.processes[it.process].with(ID, |queue| queue.go(&it.waiter)).unwrap();
+                self.processes[it.process].with(ID, |queue| queue.go(&it.queued)).unwrap();
                 self.went.push((it.came, it.cost, goes));
             }
             !has_come
@@ -374,4 +372,31 @@ fn a_place_whose_moment_has_come_does_not_go_back() {
     world.leave(0);
     assert_eq!(world.come(0, Cost::ONE), Some(BEGIN + 3 * SECOND));
     no_more_than_the_rate(world.bucket.algorithm, &world.moments());
+}
+
+/// A regression: each request that moved up searched the queue for itself. If one client of many left, this took as
+/// long as the square of their number: here minutes.
+#[test]
+fn a_client_that_leaves_costs_each_other_client_one_step() {
+    const CLIENTS: u64 = 200_000;
+    let (queues, begin) = (Queues::default(), Instant::now());
+    let place = |second| QueuePlace {
+        goes: begin + Duration::from_secs(second),
+        cost: Cost::ONE,
+        taken: second,
+    };
+    let join = |second| queues.join(ID, place(second), &Arc::default());
+    let mut waiting: Vec<_> = (1..=CLIENTS).map(join).collect();
+    let first = waiting.remove(0);
+    let last = queues.with(ID, |queue| queue.leave(&first, begin)).unwrap();
+    assert_eq!(last.taken, CLIENTS);
+    for (second, queued) in (1..).zip(&waiting) {
+        assert_eq!(queued.goes(), begin + Duration::from_secs(second), "it has moved up");
+    }
+    for queued in waiting.iter().rev() {
+        let place = queues.with(ID, |queue| queue.go(queued)).unwrap();
+        assert_eq!(place.goes, queued.goes());
+    }
+    assert!(queues.all.lock().queues.is_empty());
+    assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", begin.elapsed());
 }
