@@ -15,6 +15,21 @@ pub(crate) fn json() -> String {
     let mut schema = shape_schema(&ROOT);
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();
     schema["title"] = "proxy.toml of tidegate".into();
+    let any = |fields: [&str; 2]| fields.map(|field| json!({ "required": [field] }));
+    // Without clients of its own the proxy forwards nothing.
+    schema["if"] = json!({
+        "required": ["decide", "server"],
+        "properties": {
+            "decide": { "required": ["listen"] },
+            "server": {
+                "required": ["listen"],
+                "properties": { "listen": { "type": "array", "maxItems": 0 } },
+                "not": { "required": ["tls"] },
+            },
+        },
+    });
+    let action = json!({ "items": { "anyOf": any(["upstream", "respond"]) } });
+    schema["else"] = json!({ "properties": { "routes": action } });
     format!("{schema:#}\n")
 }
 
@@ -124,6 +139,70 @@ mod tests {
         let both = json!({ "required": ["upstream", "respond"] });
         assert_eq!((&route["required"], &route["not"]), (&json!(["path"]), &both));
         assert_eq!(limit["additionalProperties"], false);
+    }
+
+    /// Whether the schema takes a value, as far as these keywords say.
+    fn takes(schema: &Json, value: &Json) -> bool {
+        let all = |key: &str, holds: &dyn Fn(&Json) -> bool| {
+            schema[key].as_array().is_none_or(|list| list.iter().all(holds))
+        };
+        let any_of = schema["anyOf"].as_array();
+        let then = |is_if: bool| if is_if { &schema["then"] } else { &schema["else"] };
+        let [least, most] = ["minItems", "maxItems"].map(|key| schema[key].as_u64());
+        let length = value.as_array().map(|items| items.len() as u64);
+        let has_type = match schema["type"].as_str() {
+            Some("array") => value.is_array(),
+            Some("object") => value.is_object(),
+            _ => true,
+        };
+        has_type
+            && all("required", &|name| value.get(name.as_str().unwrap()).is_some())
+            && any_of.is_none_or(|any| any.iter().any(|schema| takes(schema, value)))
+            && (schema["not"].is_null() || !takes(&schema["not"], value))
+            && (schema["if"].is_null() || takes(then(takes(&schema["if"], value)), value))
+            && length
+                .is_none_or(|is| least.is_none_or(|it| is >= it) && most.is_none_or(|it| is <= it))
+            && schema["properties"].as_object().is_none_or(|fields| {
+                fields
+                    .iter()
+                    .all(|(name, schema)| value.get(name).is_none_or(|it| takes(schema, it)))
+            })
+            && value.as_array().is_none_or(|items| {
+                schema["items"].is_null() || items.iter().all(|it| takes(&schema["items"], it))
+            })
+    }
+
+    /// A regression: since files for `[decide]` alone exist, the schema took every route without `upstream` and
+    /// `respond`.
+    #[test]
+    fn the_schema_says_when_a_route_needs_an_upstream() {
+        const DECIDE: &str = "[decide]\nlisten = \"127.0.0.1:9091\"";
+        const CERTIFICATE: &str = "{ cert = \"c\", key = \"k\" }";
+        let tls = format!("tls = {{ listen = \"127.0.0.1:2\", certificates = [{CERTIFICATE}] }}");
+        let schema: Json = serde_json::from_str(&json()).unwrap();
+        for (server, decide, needs) in [
+            ("", "", true),
+            ("", DECIDE, true),
+            ("listen = []", "", true),
+            ("listen = []", "[decide]\ntoken = \"t\"", true),
+            ("listen = \"127.0.0.1:1\"", DECIDE, true),
+            ("listen = [\"127.0.0.1:1\"]", DECIDE, true),
+            ("header_timeout = \"1s\"", DECIDE, true),
+            (&format!("listen = []\n{tls}"), DECIDE, true),
+            ("listen = []", DECIDE, false),
+        ] {
+            for (action, takes_it) in [
+                ("", !needs),
+                ("respond = { status = 404 }", true),
+                ("upstream = \"api\"", true),
+                ("upstream = \"api\"\nrespond = { status = 404 }", false),
+            ] {
+                let route = "[[routes]]\npath = \"/\"\n";
+                let text = format!("[server]\n{server}\n{decide}\n{route}{action}");
+                let file: Json = toml::from_str(&text).unwrap();
+                assert_eq!(takes(&schema, &file), takes_it, "{text}");
+            }
+        }
     }
 
     /// An editor underlines what the file would be refused for.
