@@ -43,6 +43,16 @@ pub struct UpstreamSpec {
     pub tls: Option<Arc<client::ClientTlsSpec>>,
 }
 
+impl UpstreamSpec {
+    /// The `host` of a request to this server that brings none: the name in the server's certificate if the file has
+    /// it, and otherwise the server's address.
+    pub(crate) fn host_of(&self, server: &ServerAddress) -> HeaderValue {
+        let name = self.tls.as_ref().and_then(|tls| tls.host_name());
+        let name = name.and_then(|name| HeaderValue::from_str(name).ok());
+        name.unwrap_or_else(|| server.host())
+    }
+}
+
 /// What happens to a request whose client leaves before its answer has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum OnAbort {
@@ -80,6 +90,8 @@ pub(crate) enum Balance {
 pub(crate) struct HealthSpec {
     /// The path and query of the request.
     pub(crate) path: PathAndQuery,
+    /// The `host` of the request; `None` is that of [`UpstreamSpec::host_of`].
+    pub(crate) host: Option<HeaderValue>,
     /// The time between two checks of a server.
     pub(crate) interval: Duration,
     /// The most time for one check.
@@ -102,7 +114,7 @@ pub(crate) struct ServerAddress {
 }
 
 impl ServerAddress {
-    /// The `host` of a request that brings none.
+    /// The host and the port as in the URL.
     pub(crate) fn host(&self) -> HeaderValue {
         let host = match &self.endpoint {
             Endpoint::Tcp { .. } => self.url.split_once("://").map_or("", |(_, host)| host),

@@ -259,13 +259,14 @@ fn body_of(
 }
 
 /// Writes the `host` field for the upstream, and returns its value. This is the client's host. For an
-/// HTTP/1.0 client that named none, it is the host of the upstream's first server.
+/// HTTP/1.0 client that named none, it is that of the upstream's first server.
 fn write_host(headers: &mut HeaderMap, upstream: &Upstream) -> HeaderValue {
     if let Some(host) = headers.get(HOST) {
         return host.clone();
     }
-    let server = upstream.spec().servers.first();
-    let host = server.map_or(HeaderValue::from_static(""), |server| server.address.host());
+    let spec = upstream.spec();
+    let host = spec.servers.first().map(|server| spec.host_of(&server.address));
+    let host = host.unwrap_or(HeaderValue::from_static(""));
     headers.insert(HOST, host.clone());
     host
 }

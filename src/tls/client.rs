@@ -22,6 +22,14 @@ pub struct ClientTlsSpec {
 }
 
 impl ClientTlsSpec {
+    /// The name in the servers' certificates, if it is named here and is no address.
+    pub(crate) fn host_name(&self) -> Option<&str> {
+        match &self.server_name {
+            Some(ServerName::DnsName(name)) => Some(name.as_ref()),
+            _ => None,
+        }
+    }
+
     /// The name that the certificate of the server at `host` must have. `None` if no certificate can be
     /// for `host`.
     pub(crate) fn name_of(&self, host: &str) -> Option<ServerName<'static>> {

@@ -5,13 +5,12 @@ use std::collections::HashMap;
 use http::header::HOST;
 use http::{HeaderName, HeaderValue};
 
-use super::values::header_name;
+use super::values::{header_name, host};
 use crate::config::reader::{
     Context, FieldEntry, Item, Kind, Section, Settings, Shape, Span, Value, Words, Wrong, field,
     fields,
 };
 use crate::plan::HeaderChanges;
-use crate::request::host::Host;
 
 /// A route's `request_headers` and `response_headers`.
 pub(crate) static HEADERS: Shape = Shape::new("header changes", || fields(OF_HEADERS));
@@ -71,7 +70,7 @@ pub(super) fn changes(section: &mut Section<'_>, field: &'static str) -> Option<
     let is_of_request = field == "request_headers";
     let changed = |name: &HeaderName, entry: &FieldEntry<'_>| match name {
         name if is_own(cx, name, &entry.name_span) => None,
-        name if is_of_request && *name == HOST => host(&entry.item),
+        name if is_of_request && *name == HOST => host(&entry.item.clone().secret()),
         _ => value(&entry.item),
     };
     let mut changes = HeaderChanges {
@@ -118,15 +117,6 @@ fn is_own(cx: &Context<'_>, name: &HeaderName, span: &Span) -> bool {
         );
     }
     own
-}
-
-/// The new host of a request. It must be valid: an upstream would refuse each request with a malformed host.
-fn host(item: &Item<'_>) -> Option<HeaderValue> {
-    const EXPECTED: &str = "expected a host, as in \"api.internal\" or \"api.internal:8080\"";
-    item.clone().secret().parse(EXPECTED, |text| {
-        let is_host = text.parse::<Host>().is_ok();
-        HeaderValue::from_str(text).ok().filter(|_| is_host).ok_or(Wrong::Expected)
-    })
 }
 
 fn value(item: &Item<'_>) -> Option<HeaderValue> {

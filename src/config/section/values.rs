@@ -6,12 +6,13 @@ use std::hash::Hash;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use http::HeaderName;
+use http::{HeaderName, HeaderValue};
 
 use crate::config::reader::{
     Context, Item, NETWORK, Section, Shape, Span, Wrong, enumerate, nearest, network,
 };
 use crate::limit::name::Name;
+use crate::request::host::Host;
 use crate::request::route::{Pattern, read_pattern};
 
 /// The longest path of a Unix socket, in bytes. Linux has room for 108 bytes (`man 7 unix`), and one byte
@@ -113,6 +114,15 @@ impl<'n> Names<'n> {
             None => format!("expected {}", enumerate(names, "or")),
         }
     }
+}
+
+/// The host of a request. It must be valid: an upstream would refuse each request with a malformed host.
+pub(super) fn host(item: &Item<'_>) -> Option<HeaderValue> {
+    const EXPECTED: &str = "expected a host, as in \"api.internal\" or \"api.internal:8080\"";
+    item.parse(EXPECTED, |text| {
+        let is_host = text.parse::<Host>().is_ok();
+        HeaderValue::from_str(text).ok().filter(|_| is_host).ok_or(Wrong::Expected)
+    })
 }
 
 /// The path of a file that a field names. `expected` says what the field can have.

@@ -103,9 +103,10 @@ impl CheckedUpstream {
     fn check(&mut self, index: usize, health: HealthSpec) {
         let (connector, state) = (self.connector.clone(), self.state.clone());
         let address = self.spec.servers[index].address.clone();
+        let host = health.host.clone().unwrap_or_else(|| self.spec.host_of(&address));
         self.running.spawn_local(async move {
             loop {
-                let result = check(&connector, &address, &health).await;
+                let result = check(&connector, &address, &health, &host).await;
                 if !matches!(&result, Err(error) if error.is_this_machines()) {
                     state.checked(&state.servers()[index], result, &health);
                 }
@@ -161,6 +162,7 @@ async fn check(
     connector: &Connector,
     server: &ServerAddress,
     health: &HealthSpec,
+    host: &HeaderValue,
 ) -> Result<(), CheckError> {
     let failed = |failure| {
         CheckError::Exchange(UpstreamError::Server { server: server.url.as_str().into(), failure })
@@ -168,7 +170,7 @@ async fn check(
     let ask = async |wanted| {
         let mut connection =
             connector.open(server, wanted).await.map_err(ServerFailure::Connect)?;
-        let answer = connection.send(request(server, health), false, server, health.timeout).await;
+        let answer = connection.send(request(health, host), false, server, health.timeout).await;
         let answer = answer.map_err(|none| none.failure)?;
         // Many servers would log a reset at each check.
         connection.finish();
@@ -187,10 +189,10 @@ async fn check(
     checked.unwrap_or_else(|_| Err(failed(ServerFailure::ResponseTimeout)))
 }
 
-fn request(server: &ServerAddress, health: &HealthSpec) -> Request<RequestBody> {
+fn request(health: &HealthSpec, host: &HeaderValue) -> Request<RequestBody> {
     let mut request = Request::new(RequestBody::empty());
     *request.uri_mut() = health.path.clone().into();
-    request.headers_mut().insert(HOST, server.host());
+    request.headers_mut().insert(HOST, host.clone());
     request.headers_mut().insert(USER_AGENT, CHECKER);
     request
 }

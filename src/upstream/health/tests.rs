@@ -230,6 +230,7 @@ async fn a_pause_ends_without_a_request() {
 
 fn health() -> HealthSpec {
     HealthSpec {
+        host: None,
         path: PathAndQuery::from_static("/healthz"),
         interval: Duration::from_secs(5),
         timeout: Duration::from_secs(2),

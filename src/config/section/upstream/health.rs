@@ -5,8 +5,10 @@ use std::time::Duration;
 use http::uri::PathAndQuery;
 
 use crate::config::reader::{
-    Item, Kind, Mask, Required, Settings, Shape, Value, Wrong, at, field, fields, read, setting,
+    Item, Kind, Mask, Required, Settings, Shape, Value, Words, Wrong, at, field, fields, read,
+    setting,
 };
+use crate::config::section::values::host;
 use crate::plan::HealthSpec;
 
 type Spec = HealthSpec;
@@ -18,6 +20,8 @@ pub(crate) static HEALTH: Shape = Shape::new("health", || fields(OF_HEALTH));
 static OF_HEALTH: Settings<Spec> = &[
     field("path", Kind::ABSOLUTE, Required, "the path that each server is asked for, with GET; a status from 200 to 399 passes")
         .masked(Mask::Shown(without_query)),
+    setting(at!(host, host), Kind::Text, Words("the `server_name` of `tls`, else the server's address"),
+        "the `host` of the request, for servers that have several"),
     setting(at!(interval), Kind::TIME_ABOVE_ZERO, Value("\"5s\""), "the time between two checks of a server"),
     setting(at!(timeout), Kind::TIME_ABOVE_ZERO, Value("\"2s\""), "for one check"),
     setting(at!(unhealthy_after), Kind::Whole(1, 1_000), Value("3"),
@@ -38,6 +42,7 @@ pub(super) fn health(item: &Item<'_>) -> Option<HealthSpec> {
     });
     let spec = HealthSpec {
         path: PathAndQuery::from_static("/"),
+        host: None,
         interval: Duration::ZERO,
         timeout: Duration::ZERO,
         unhealthy_after: 1,

@@ -16,6 +16,7 @@ use crate::support::proxy::Proxy;
 use crate::support::tidegate::Tidegate;
 use crate::support::tls::Folder;
 use crate::support::upstream::Upstream;
+use crate::support::wait_until;
 
 /// An API with a certificate for `api.test` and 127.0.0.1.
 struct Place {
@@ -119,6 +120,40 @@ fn a_server_name_takes_the_place_of_the_host() {
     assert_eq!(get(proxy.address, "/hello", &[]).text(), "/hello");
     assert_eq!(api.last().server_name.as_deref(), Some("api.internal"));
     assert_eq!(api.last().headers["host"], "api.test", "which is not the request's host");
+}
+
+/// A regression: a health check asked for the server's address, even beside `server_name`. A server with several hosts
+/// at this address did not know it, and was down for ever.
+#[test]
+fn a_health_check_asks_for_the_host_that_the_file_names() {
+    let place = Place::new();
+    let named = ", server_name = \"api.test\"";
+    for protocol in [HTTP_1_1, H2] {
+        let api = place.api(&[protocol]);
+        let address = api.url.trim_start_matches("https://").to_owned();
+        for (tls, health, host) in [
+            ("", "", &*address),
+            (named, "", "api.test"),
+            (named, ", host = \"other.test:8443\"", "other.test:8443"),
+            ("", ", host = \"other.test\"", "other.test"),
+        ] {
+            let path = format!("/{}", fastrand::u64(..));
+            let health = format!("health = {{ path = {path:?}{health} }}");
+            let proxy = place.trusting(&api, tls).upstream(&health).start();
+            let asked = |path: &str| {
+                let call = api.calls().into_iter().rfind(|call| call.uri.path() == path)?;
+                let of_http2 = call.uri.authority().map(ToString::to_string);
+                of_http2.or_else(|| Some(call.headers["host"].to_str().unwrap().to_owned()))
+            };
+            wait_until("a check comes", || asked(&path).is_some());
+            assert_eq!(asked(&path).unwrap(), host, "{tls} {health}");
+            let mut client = Connection::open(proxy.address);
+            client.send("GET /old HTTP/1.0\r\n\r\n");
+            assert_eq!(client.reply("GET").status, 200);
+            let host = if tls.is_empty() { &*address } else { "api.test" };
+            assert_eq!(asked("/old").unwrap(), host, "of a client that names none");
+        }
+    }
 }
 
 #[test]
