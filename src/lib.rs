@@ -14,7 +14,8 @@
 //! - [`decide`]: calls of other proxies that ask for a decision, and the answers to them.
 //! - [`proxy`]: the way of one request, and the answers that tidegate gives itself.
 //! - [`downstream`]: a client's connection: accepted, watched by its timer, closed.
-//! - [`wire`]: what connections on both sides have in common: writing in pieces, and bounds on reading.
+//! - [`wire`]: what connections on both sides have in common: writing in pieces, and bounds on reading. How servers
+//!   are found by their names, and connected to.
 //! - [`tls`]: certificates from files, and which of them clients and APIs get.
 //! - [`mod@file`]: reading a file, and whether it may have changed; [`percent`]: percent-encoding; [`text`]:
 //!   characters that mislead a reader, and blanks.

@@ -6,7 +6,7 @@
 //! | whether Redis answers; the breaker | its Redis connection |
 //! | throttle and upstream log lines; spans; the number of client connections (`max_connections`) | its upstream connections |
 //! | the number of held requests of each limit (`max_waiting`) | the timers of its held requests |
-//! | each server's health and requests in flight; the keys of tokens | its metrics, summed when they are read |
+//! | each server's health, addresses and requests in flight; the keys of tokens | its metrics, summed when they are read |
 //! | the plan, as it is published | its reference to the plan in force |
 //!
 //! The right column exists once for each worker, and its types say so: `Rc`, `Cell` and `RefCell`, in a runtime that

@@ -247,7 +247,11 @@ impl AdminClient {
 pub(super) fn wait_for<T>(answer: impl Future<Output = Result<T, String>>) -> Result<T, String> {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().build_local(LocalOptions::default());
-    runtime.map_err(|error| format!("cannot be asked: {error}"))?.block_on(answer)
+    let runtime = runtime.map_err(|error| format!("cannot be asked: {error}"))?;
+    let answer = runtime.block_on(answer);
+    // The lookup of a name may hold its thread for long.
+    runtime.shutdown_background();
+    answer
 }
 
 /// A list in an answer. A missing one is empty.

@@ -2,7 +2,8 @@
 //! warnings about limits in Redis in `store`, and the access line in `proxy`.
 
 use std::fmt::Display;
-use std::net::IpAddr;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -125,6 +126,14 @@ events! {
 
     /// A server takes connections again.
     pub(crate) fn server_up(upstream: &str, server: &str) = info!(upstream, server, "server up");
+
+    /// One address of a server's name takes no connections. Another one does.
+    fn server_address_down(server: &dyn Display, address: SocketAddr, error: &io::Error) =
+        info!(%server, %address, %error, "server address down");
+
+    /// An address of a server's name takes connections again.
+    fn server_address_up(server: &dyn Display, address: SocketAddr) =
+        info!(%server, %address, "server address up");
 
     /// A fault of the program has ended a request, a connection or a task. `place` is in the program's source.
     pub(crate) fn panicked(error: &str, place: &str) = error!(error, place, "panic");
@@ -352,6 +361,16 @@ pub(crate) fn upstream_failed(
 ) {
     let FailedExchange { upstream, server, route, error } = failed;
     warn!(target: TARGET, upstream, server, route, error, count, interval_ms, "upstream failed");
+}
+
+/// Logs what happens to the addresses of a server's name.
+pub(crate) fn server_address(
+    server: &(dyn Display + Sync),
+) -> impl Fn(SocketAddr, Option<&io::Error>) {
+    move |address, error| match error {
+        Some(error) => server_address_down(server, address, error),
+        None => server_address_up(server, address),
+    }
 }
 
 #[cfg(test)]

@@ -9,14 +9,16 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, RedisConnectionInfo, RedisError, cmd};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::error::CallError;
+use crate::observe::events;
 use crate::plan::{Endpoint, RedisLocation, RedisTopology};
 use crate::tls::client::{self, ClientTlsSpec};
+use crate::wire::dialer::Dialer;
 
 /// The most calls that may lie ready to be sent. A further call waits for room until its deadline.
 const QUEUE: usize = 4_096;
@@ -24,10 +26,14 @@ const QUEUE: usize = 4_096;
 /// The time that one sentinel has to connect and to answer. After this time the next sentinel is asked.
 const SENTINEL_PATIENCE: Duration = Duration::from_millis(500);
 
+/// The most time to connect to one server. Callers mostly have less.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// Makes connections to one Redis.
 pub(crate) struct RedisConnector {
     location: RedisLocation,
     tls: Option<(TlsConnector, Arc<ClientTlsSpec>)>,
+    dialer: Arc<Dialer>,
     /// The sentinel that is asked first next time. Each search begins with another sentinel: a sentinel may be silent,
     /// or cut off from the others.
     sentinel: AtomicUsize,
@@ -48,13 +54,14 @@ impl RedisConnector {
             let config = client::config(spec, &[]).ok()?;
             Some((TlsConnector::from(config), Arc::clone(spec)))
         });
-        Self { location: location.clone(), tls, sentinel: AtomicUsize::new(0) }
+        let (location, dialer) = (location.clone(), Arc::default());
+        Self { location, tls, dialer, sentinel: AtomicUsize::new(0) }
     }
 
     /// A connector for another server of the same cluster.
     pub(crate) fn to(&self, location: &RedisLocation) -> Self {
-        let (location, tls) = (location.clone(), self.tls.clone());
-        Self { location, tls, sentinel: AtomicUsize::new(0) }
+        let (location, tls, dialer) = (location.clone(), self.tls.clone(), self.dialer.clone());
+        Self { location, tls, dialer, sentinel: AtomicUsize::new(0) }
     }
 
     /// The server that decides now.
@@ -138,10 +145,8 @@ impl RedisConnector {
             Endpoint::Unix(path) => return speak(UnixStream::connect(path).await?).await,
             Endpoint::Tcp { host, port } => (host.as_str(), *port),
         };
-        let stream = TcpStream::connect((host, port)).await?;
-        // Without this option the system holds a small packet back until the packet before it is acknowledged.
-        // Calls are small packets, and each would be late by a round trip.
-        stream.set_nodelay(true)?;
+        let tell = events::server_address(server);
+        let stream = self.dialer.connect(host, port, CONNECT_TIMEOUT, tell).await?;
         let Some((connector, spec)) = &self.tls else {
             return match self.location.tls {
                 Some(_) => Err(io::Error::other("TLS cannot be set up").into()),

@@ -61,9 +61,9 @@ async fn read_again(keys: Arc<SharedKeys>) {
 
 async fn fetch_again(url: &JwksUrl, mut reports: KeyReports) {
     // When tokens with unknown keys caused the last two fetches.
-    let mut missed = [None::<Instant>; 2];
+    let (mut missed, dialer) = ([None::<Instant>; 2], Arc::default());
     while reports.are_for_anybody() {
-        let is_read = reports.take(fetch_keys(url).await);
+        let is_read = reports.take(fetch_keys(url, &dialer).await);
         let SharedKeys { spec, is_missed, .. } = &*reports.keys;
         let pause = if is_read { spec.refresh } else { spec.refresh.min(RETRY) };
         // This fetch also serves the tokens that came before it.

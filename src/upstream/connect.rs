@@ -7,9 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Uri;
 use hyper::client::conn::{http1, http2};
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use socket2::SockRef;
 use tokio::net::{TcpStream, UnixStream};
@@ -17,7 +15,6 @@ use tokio::sync::Notify;
 use tokio_rustls::TlsConnector;
 use tokio_util::either::Either::{Left, Right};
 use tokio_util::io::InspectReader;
-use tower_service::Service as _;
 
 use super::connection::{
     Connection, ExclusiveConnection, MOST_STREAMS, ReadNotice, SharedConnection,
@@ -26,8 +23,10 @@ use super::executor::LocalExecutor;
 use super::purpose::Purpose;
 use super::stream::{ServerStream, ServerTransport};
 use super::trailers::{LimitedTrailers, MOST_IN_ANSWER, list_bound};
+use crate::observe::events;
 use crate::plan::{Endpoint, Scheme, ServerAddress, UpstreamSpec};
 use crate::tls::{self, H2, HTTP_1_1};
+use crate::wire::dialer::Dialer;
 
 /// Trailers over HTTP/2 of more bytes than this end the connection. Those that are larger than [`MOST_IN_ANSWER`] end
 /// their answer.
@@ -51,8 +50,8 @@ const PING_PATIENCE: Duration = Duration::from_secs(10);
 /// Connects to the servers of one upstream.
 #[derive(Clone)]
 pub(super) struct Connector {
-    /// Resolves a name at each call, and tries the addresses of both families (RFC 8305).
-    tcp: HttpConnector,
+    dialer: Arc<Dialer>,
+    connect_timeout: Duration,
     tls: Option<Tls>,
 }
 
@@ -63,17 +62,13 @@ struct Tls {
 }
 
 impl Connector {
-    pub(super) fn new(spec: &UpstreamSpec) -> Self {
-        let mut tcp = HttpConnector::new();
-        tcp.enforce_http(false);
-        tcp.set_nodelay(true);
-        tcp.set_connect_timeout(Some(spec.connect_timeout));
+    pub(super) fn new(spec: &UpstreamSpec, dialer: Arc<Dialer>) -> Self {
         // The same certificates were tried when proxy.toml was read, so this does not fail.
         let tls = spec.tls.as_ref().and_then(|spec| {
             let connector = TlsConnector::from(tls::client::config(spec, &[]).ok()?);
             Some(Tls { connector, spec: spec.clone() })
         });
-        Self { tcp, tls }
+        Self { dialer, connect_timeout: spec.connect_timeout, tls }
     }
 
     /// Connects to a server, with the protocol that its scheme or the TLS handshake gives.
@@ -88,7 +83,7 @@ impl Connector {
             }
             Endpoint::Tcp { host, port } => (host, *port),
         };
-        let stream = self.connect(host, port).await?;
+        let stream = self.connect(server, host, port).await?;
         match server.scheme {
             Scheme::Http => http1(Left(Left(stream))).await,
             Scheme::H2c => http2(Left(Left(stream))).await,
@@ -96,7 +91,7 @@ impl Connector {
                 let stream = match self.shake_hands(stream, host, wanted).await {
                     // The server speaks HTTP/2 alone. The request is served without the upgrade.
                     Err(error) if wanted == Purpose::Http1 && is_other_protocol(&error) => {
-                        let stream = self.connect(host, port).await?;
+                        let stream = self.connect(server, host, port).await?;
                         self.shake_hands(stream, host, Purpose::Any).await?
                     }
                     shaken => shaken?,
@@ -110,18 +105,17 @@ impl Connector {
         }
     }
 
-    async fn connect(&self, host: &str, port: u16) -> io::Result<TcpStream> {
-        let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
-        let uri: Uri = format!("http://{host}:{port}").parse().map_err(io::Error::other)?;
-        match self.tcp.clone().call(uri).await {
-            Ok(stream) => {
-                let stream = stream.into_inner();
-                // Without the option all works, with less exact time-outs.
-                let _ = SockRef::from(&stream).set_tcp_notsent_lowat(MOST_UNSENT);
-                Ok(stream)
-            }
-            Err(error) => Err(root_of(&error)),
-        }
+    async fn connect(
+        &self,
+        server: &ServerAddress,
+        host: &str,
+        port: u16,
+    ) -> io::Result<TcpStream> {
+        let tell = events::server_address(&server.url);
+        let stream = self.dialer.connect(host, port, self.connect_timeout, tell).await?;
+        // Without the option all works, with less exact time-outs.
+        let _ = SockRef::from(&stream).set_tcp_notsent_lowat(MOST_UNSENT);
+        Ok(stream)
     }
 
     async fn shake_hands(
@@ -233,11 +227,13 @@ mod tests {
     async fn the_kernel_holds_little_of_a_request() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let connector = Connector::new(&UpstreamSpec {
-            connect_timeout: Duration::from_secs(10),
-            ..UpstreamSpec::default()
-        });
-        let stream = connector.connect("127.0.0.1", port).await.unwrap();
+        let spec =
+            UpstreamSpec { connect_timeout: Duration::from_secs(10), ..UpstreamSpec::default() };
+        let connector = Connector::new(&spec, Arc::default());
+        let url = format!("http://127.0.0.1:{port}");
+        let endpoint = Endpoint::Tcp { host: "127.0.0.1".to_owned(), port };
+        let server = ServerAddress { url, endpoint, scheme: Scheme::Http };
+        let stream = connector.connect(&server, "127.0.0.1", port).await.unwrap();
         let mut held = 0;
         while let Ok(written) = stream.try_write(&[0; 8 * 1024]) {
             held += written;

@@ -1,5 +1,6 @@
 //! Fetches the keys of a `[jwt.NAME]`, for the process itself and not for a client.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{ACCEPT, HOST, HeaderValue, USER_AGENT};
@@ -12,6 +13,7 @@ use super::connect::Connector;
 use super::{Purpose, ServerFailure, UpstreamError};
 use crate::jwt::keys::{KeySet, KeySetError};
 use crate::plan::{JwksUrl, UpstreamSpec};
+use crate::wire::dialer::Dialer;
 
 /// How the server's log names the client.
 const FETCHER: HeaderValue = HeaderValue::from_static("tidegate-jwks");
@@ -42,7 +44,7 @@ pub(crate) enum FetchError {
 ///
 /// # Errors
 /// If the server does not answer in time with 200 and a document that is not too large and has keys.
-pub(crate) async fn fetch_keys(url: &JwksUrl) -> Result<KeySet, FetchError> {
+pub(crate) async fn fetch_keys(url: &JwksUrl, dialer: &Arc<Dialer>) -> Result<KeySet, FetchError> {
     let server = || url.server.url.clone();
     let failed =
         |failure| FetchError::Exchange(UpstreamError::Server { server: server().into(), failure });
@@ -52,7 +54,7 @@ pub(crate) async fn fetch_keys(url: &JwksUrl) -> Result<KeySet, FetchError> {
         ..UpstreamSpec::default()
     };
     let fetching = async {
-        let connector = Connector::new(&spec);
+        let connector = Connector::new(&spec, dialer.clone());
         let opened = connector.open(&url.server, Purpose::Http1).await;
         let mut connection = opened.map_err(|error| failed(ServerFailure::Connect(error)))?;
         let answer = connection.send(request(url), false, &url.server, TIME_LIMIT).await;

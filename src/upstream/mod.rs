@@ -119,7 +119,8 @@ impl Upstream {
             })
             .collect();
         let chooser = Chooser::new(spec.balance.clone(), Arc::clone(&state), &servers);
-        let (connector, budget) = (Connector::new(&spec), RetryBudget::default());
+        let (connector, budget) =
+            (Connector::new(&spec, state.dialer.clone()), RetryBudget::default());
         Self { spec, state, servers, chooser, connector, budget }
     }
 

@@ -87,7 +87,7 @@ fn read_keys(plan: &Plan) -> (Vec<Arc<SharedKeys>>, Vec<String>) {
     let mut errors = Vec::new();
     for table in &keys {
         let Some(KeySetLocation::Url(url)) = &table.spec.keys else { continue };
-        match wait_for(fetch_keys(url).map_err(|error| error.to_string())) {
+        match wait_for(fetch_keys(url, &Arc::default()).map_err(|error| error.to_string())) {
             Ok(found) => _ = table.replace(found),
             Err(error) => errors.push(format!("no keys of [jwt.{}]: {error}", table.spec.name)),
         }

@@ -41,6 +41,8 @@ pub(super) fn watch(
     let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let terminal = RawTerminal::enter().map_err(failed)?;
     let shown = runtime.block_on(show(client, status, trends, colour));
+    // The lookup of a name may hold its thread for long.
+    runtime.shutdown_background();
     drop(terminal);
     shown.map_err(failed)
 }

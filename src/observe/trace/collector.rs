@@ -2,6 +2,7 @@
 //! (`PROTOCOL-HTTP2.md` of grpc/grpc).
 
 use std::io;
+use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use h2::RecvStream;
@@ -12,15 +13,18 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTraceServiceRequest, ExportTraceServiceResponse,
 };
 use prost::Message as _;
-use tokio::net::TcpStream;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::observe::events::DropReason;
+use crate::observe::events::{self, DropReason};
 use crate::observe::start;
 use crate::percent;
 use crate::plan::CollectorAddress;
+use crate::wire::dialer::Dialer;
 
 const PATH: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
+
+/// The most time to connect.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The most bytes of an answer that are read. The answer to a successful export has few bytes.
 const MOST: usize = 64 * 1024;
@@ -71,9 +75,12 @@ impl ExportError {
 }
 
 impl CollectorConnection {
-    pub(super) async fn open(address: CollectorAddress) -> Result<Self, ExportError> {
-        let stream = TcpStream::connect((address.host.as_str(), address.port)).await?;
-        stream.set_nodelay(true)?;
+    pub(super) async fn open(
+        address: CollectorAddress,
+        dialer: &Dialer,
+    ) -> Result<Self, ExportError> {
+        let (tell, host) = (events::server_address(&address), address.host.as_str());
+        let stream = dialer.connect(host, address.port, CONNECT_TIMEOUT, tell).await?;
         let (sender, connection) = client::handshake(stream).await?;
         let driver = tokio::spawn(async move {
             // The call under way gets the same error, and reports it.

@@ -14,6 +14,7 @@ use super::{BATCH, MOST, RequestSpan, SpanQueue, otlp};
 use crate::clock::Clock;
 use crate::observe::events::{self, DropReason};
 use crate::plan::CollectorAddress;
+use crate::wire::dialer::Dialer;
 
 /// Spans are sent after this time at the latest. After a failure, this is the time to the next try.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -73,6 +74,7 @@ struct Exporter {
     process: String,
     orders: watch::Receiver<ExportOrders>,
     connection: Option<CollectorConnection>,
+    dialer: Dialer,
     /// When the first of the failed batches failed. `None` if the last batch was sent.
     failing_since: Option<Instant>,
 }
@@ -86,6 +88,7 @@ impl Exporter {
             process: process.into_uuid().to_string(),
             orders,
             connection: None,
+            dialer: Dialer::default(),
             failing_since: None,
         }
     }
@@ -167,7 +170,7 @@ impl Exporter {
         let kept = kept.filter(|kept| kept.address == collector && !kept.is_closed());
         let mut connection = match kept {
             Some(kept) => kept,
-            None => CollectorConnection::open(collector).await?,
+            None => CollectorConnection::open(collector, &self.dialer).await?,
         };
         let message = otlp::message(&batch, &self.process, &self.clock);
         drop(batch);

@@ -88,7 +88,8 @@ impl HealthChecks {
 
 impl CheckedUpstream {
     fn start(spec: &UpstreamSpec, state: &Arc<UpstreamState>, trials: &Arc<Semaphore>) -> Self {
-        let (spec, state, connector) = (spec.clone(), state.clone(), Connector::new(spec));
+        let connector = Connector::new(spec, state.dialer.clone());
+        let (spec, state) = (spec.clone(), state.clone());
         let mut checked = Self { spec, state, connector, running: JoinSet::new() };
         for index in 0..checked.spec.servers.len() {
             match checked.spec.health.clone() {

@@ -27,6 +27,7 @@ use crate::limit::name::Name;
 use crate::observe::events;
 use crate::plan::{HealthSpec, UpstreamSpec};
 use crate::upstream::{ServerFailure, UpstreamError};
+use crate::wire::dialer::Dialer;
 
 /// What the process knows about one upstream: its servers, and the requests that wait for it.
 #[derive(Debug)]
@@ -37,6 +38,7 @@ pub struct UpstreamState {
     /// The number of servers that are not sound. With it a request need not look at each of hundreds of servers.
     unsound: Arc<AtomicUsize>,
     pub(super) queue: Arc<RequestQueue>,
+    pub(super) dialer: Arc<Dialer>,
     /// For each server the sum of `Balance::RoundRobin`: how far the server is behind its share of requests.
     pub(super) arrears: Mutex<Vec<i64>>,
 }
@@ -53,9 +55,10 @@ impl UpstreamState {
             known(url).unwrap_or_else(|| Arc::new(ServerState::new(url, &unsound)))
         });
         let queue = before.map(|before| before.queue.clone()).unwrap_or_default();
+        let dialer = before.map(|before| before.dialer.clone()).unwrap_or_default();
         let servers: Vec<_> = servers.collect();
         let arrears = Mutex::new(vec![0; servers.len()]);
-        let state = Self { name: spec.name.clone(), servers, unsound, queue, arrears };
+        let state = Self { name: spec.name.clone(), servers, unsound, queue, dialer, arrears };
         state.end_unwatched_states(spec);
         state
     }

@@ -104,8 +104,14 @@ impl Limiters {
             connector.connect(&connector.find().await?).await.map(|open| open.connection)
         };
         let connecting = runtime.block_on(async { timeout(PATIENCE, connecting).await });
-        let connection = connecting.map_err(|_| CallError::TimedOut)??;
-        Ok(Self { runtime, connection, client: client_id() })
+        match connecting.unwrap_or(Err(CallError::TimedOut)) {
+            Ok(connection) => Ok(Self { runtime, connection, client: client_id() }),
+            Err(error) => {
+                // The lookup of a name may hold its thread for long.
+                runtime.shutdown_background();
+                Err(error)
+            }
+        }
     }
 
     /// Waits for an answer, at most a few seconds.

@@ -66,10 +66,17 @@ fn a_missing_unix_socket_is_a_502_until_it_is_there() {
 fn of_two_addresses_the_one_that_answers_is_used() {
     // Where a machine's `localhost` is of one family alone there is one to try.
     let families: Vec<_> = ("localhost", 0).to_socket_addrs().unwrap().collect();
-    for address in families {
+    for address in &families {
         let api = Api::http1_on(TcpListener::bind((address.ip(), 0)).unwrap());
-        let proxy = Proxy::of_one_worker(api.url_by("localhost")).start();
-        assert_eq!(get(proxy.address, "/hello", &[]).text(), "/hello", "{address}");
+        let mut proxy = Proxy::to(api.url_by("localhost")).start();
+        for _ in 0..5 {
+            let own = [("connection", "close")];
+            assert_eq!(get(proxy.address, "/hello", &own).text(), "/hello", "{address}");
+        }
+        proxy.stop();
+        let told = proxy.log.count("server address down");
+        assert_eq!(told, usize::from(*address != families[0]), "the first one is refused");
+        assert_eq!(proxy.log.count("server down"), 0);
     }
 }
 
