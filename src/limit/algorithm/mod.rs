@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
 
-pub use self::settlement::{Difference, Receipt, Settlement};
+pub use self::settlement::{Difference, Receipt, Settlement, WrittenUnder};
 pub use self::step::{Step, Want};
 
 use super::decision::{Decision, Outcome};
@@ -39,7 +39,7 @@ use super::time::{Now, Timestamp};
 /// keeps a list is called through `store/script/lists.lua`.
 pub const LUA: &str = concat!(
     "local struct_pack, struct_unpack = struct.pack, struct.unpack\n",
-    "local function decide(algorithm, figures, cost, max_wait, bytes, now, receipt)\n",
+    "local function decide(algorithm, figures, cost, max_wait, bytes, now, receipt, former)\n",
     "if algorithm == 'token-bucket' or algorithm == 'leaky-bucket' then\n",
     include_str!("token_bucket/token_bucket.lua"),
     include_str!("token_bucket/decide.lua"),
@@ -192,6 +192,10 @@ impl Algorithm {
         settled: &Settlement,
         now: Timestamp,
     ) -> (Option<BucketState>, bool) {
+        // A new bucket is full: nothing can be given back.
+        if let (None, Difference::Less(_)) = (state, settled.used) {
+            return (None, false);
+        }
         match self {
             Self::TokenBucket(_) | Self::LeakyBucket(_) | Self::Redisson(_) => {
                 let (state, even) = (of!(state, Bucket), matches!(self, Self::LeakyBucket(_)));

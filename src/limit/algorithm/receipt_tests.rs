@@ -1,5 +1,7 @@
 //! Giving back at any time: never more tokens than were taken, and only where they were taken.
 
+mod changed_figures;
+
 use std::time::Duration;
 
 use proptest::prelude::*;

@@ -3,6 +3,9 @@
 //! `store/grant.rs` settles a request, mostly when its response has ended. Each algorithm's `settle` says
 //! how the bucket changes.
 
+use smallvec::{SmallVec, smallvec};
+
+use super::{Algorithm, sliding_window};
 use crate::limit::time::Timestamp;
 use crate::limit::waiting::MaxWait;
 
@@ -19,20 +22,83 @@ pub enum Difference {
 /// the algorithm. For a bucket it is the time at which the bucket will be full again. For a window or a
 /// log it is the moment at which the request counts: for a held request the moment when it goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Receipt(Timestamp);
+pub struct Receipt {
+    time: Timestamp,
+    /// `None` if the figures do not matter, and if they are not known.
+    written: Option<WrittenUnder>,
+}
+
+/// What a receipt needs of the figures under which it was written. A reload, a plan or an override may change the
+/// figures while the request runs, and the receipt's time then means something else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WrittenUnder {
+    /// A bucket gains `tokens` each `period` microseconds. The request took at the time `taken`.
+    Rate {
+        /// Whole tokens.
+        tokens: u64,
+        /// Microseconds.
+        period: u64,
+        /// By the clock of the bucket.
+        taken: Timestamp,
+    },
+    /// From this time on, the window of the request does not count.
+    WindowUntil(Timestamp),
+}
+
+impl WrittenUnder {
+    /// The figures in the order in which the Lua twin takes them.
+    pub fn figures(self) -> SmallVec<[u64; 4]> {
+        match self {
+            Self::Rate { tokens, period, taken } => smallvec![tokens, period, taken.as_micros()],
+            Self::WindowUntil(end) => smallvec![end.as_micros()],
+        }
+    }
+}
 
 impl Receipt {
     /// The receipt of a request for which nothing can be given back.
-    pub const NONE: Self = Self(Timestamp::MIN);
+    pub const NONE: Self = Self::new(Timestamp::MIN);
 
     /// The receipt for which a store has kept this time.
-    pub fn new(time: Timestamp) -> Self {
-        Self(time)
+    pub const fn new(time: Timestamp) -> Self {
+        Self { time, written: None }
     }
 
     /// The time that a store keeps for this receipt.
     pub fn time(self) -> Timestamp {
-        self.0
+        self.time
+    }
+
+    /// The same receipt, with what it needs of the figures of `algorithm`. The request took at the time `taken`.
+    pub fn under(self, algorithm: &Algorithm, taken: Timestamp) -> Self {
+        Self { written: algorithm.written_under(self.time, taken), ..self }
+    }
+
+    /// What is known of the figures under which the receipt was written, if `algorithm` has others.
+    pub fn other_than(self, algorithm: &Algorithm) -> Option<WrittenUnder> {
+        let taken = match self.written? {
+            WrittenUnder::Rate { taken, .. } => taken,
+            WrittenUnder::WindowUntil(_) => Timestamp::MIN,
+        };
+        self.written.filter(|_| algorithm.written_under(self.time, taken) != self.written)
+    }
+}
+
+impl Algorithm {
+    /// What a receipt with this time needs of these figures. The request took at the time `taken`.
+    fn written_under(&self, time: Timestamp, taken: Timestamp) -> Option<WrittenUnder> {
+        match self {
+            Self::FixedWindow(params) if params.windows.are_on_clock() => {
+                Some(WrittenUnder::WindowUntil(params.windows.end_of(time)))
+            }
+            Self::SlidingWindow(params) => {
+                Some(WrittenUnder::WindowUntil(sliding_window::counts_until(params, time)))
+            }
+            _ => {
+                let rate = self.bucket()?.rate;
+                Some(WrittenUnder::Rate { tokens: rate.tokens(), period: rate.period(), taken })
+            }
+        }
     }
 }
 
@@ -45,4 +111,15 @@ pub struct Settlement {
     pub receipt: Receipt,
     /// How long requests of this limit may be held. Held requests may have later places.
     pub max_wait: MaxWait,
+}
+
+impl Settlement {
+    /// Whether the window of the request ended before `now`, by the figures under which it took. Windows of other
+    /// figures may still contain the request's moment, but what they count was taken by other requests.
+    pub(super) fn is_window_over(&self, algorithm: &Algorithm, now: Timestamp) -> bool {
+        matches!(
+            self.receipt.other_than(algorithm),
+            Some(WrittenUnder::WindowUntil(end)) if end <= now
+        )
+    }
 }

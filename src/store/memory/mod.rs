@@ -231,7 +231,8 @@ impl Memory {
 fn receipt(ask: &Ask, change: Change, receipts: ReceiptUse, now: Now) -> Option<Receipt> {
     match (receipts, change) {
         (ReceiptUse::Needed, Change::Taken(state, outcome)) => {
-            Some(ask.receipt(outcome, state, now))
+            let taken = ask.algorithm.time(now);
+            Some(ask.receipt(outcome, state, now).under(&ask.algorithm, taken))
         }
         _ => None,
     }

@@ -175,7 +175,9 @@ impl Redis {
             Some(slot) => self.leases.forget(slot),
             None => {}
         }
-        BucketReply { decision: reply.decision, took, receipt: reply.receipt.filter(|_| took) }
+        let receipt = reply.receipt.filter(|_| took);
+        let receipt = receipt.map(|it| it.under(&ask.asked.ask.ask.algorithm, reply.at));
+        BucketReply { decision: reply.decision, took, receipt }
     }
 
     /// What the bucket would decide if the request had no other limit. Nothing is taken.

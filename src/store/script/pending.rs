@@ -134,7 +134,10 @@ mod tests {
         ] {
             let ask = |mode: &Mode| Ask { algorithm, cost, max_wait, mode: *mode, takes: true };
             let asks: Vec<_> = modes.iter().map(ask).collect();
-            let one = |decision: &Option<Decision>| AskReply { decision: *decision, receipt: None };
+            let one = |decision: &Option<Decision>| {
+                let (decision, at) = (*decision, Timestamp::MIN);
+                AskReply { decision, receipt: None, at }
+            };
             let reply: Reply = said.iter().map(one).collect();
             let took = takers(asks.iter(), &reply).into_iter().enumerate();
             let indices: Vec<usize> = took.filter_map(|(at, took)| took.then_some(at)).collect();

@@ -18,6 +18,8 @@
 --                 4  list of the algorithm's figures
 --                 5  microseconds that the request may be held
 --                 6  with `settle` the receipt of the taking that is settled
+--                 7  what is known of the figures under which the receipt was written, if they are others: of a bucket
+--                    tokens, period, and the time of the taking; of a window the time from which it does not count
 --
 -- The way of asking:
 --   enforce     takes where every enforcing ask of the request lets it pass
@@ -29,8 +31,8 @@
 --   settle      takes the cost in any case, or gives it back
 --
 -- The answer is one text of numbers of 8 bytes. First come one or two numbers for each ask, by this table.
--- Then come the receipts, one for each ask of a request that wants them. A receipt means something only
--- where its ask took.
+-- Then come the receipts, one for each ask of a request that wants them, and then Redis's time. A receipt
+-- means something only where its ask took.
 --   first       second         says
 --   0 and more  (none)         allowed; the first number is the tokens that remain. For `settle`: 1 where nothing
 --                              was given back, because another request has a later place; else 0
@@ -40,13 +42,14 @@
 --   -2 - wait   -1 - tokens    held for `wait` microseconds
 --
 -- The protocol with the algorithms:
--- decide(algorithm, figures, cost, max_wait, bytes, now, receipt).
+-- decide(algorithm, figures, cost, max_wait, bytes, now, receipt, former).
 --   cost        above zero: to take; zero: only bring the state up to now; below zero: to give back
 --   max_wait    microseconds that the request may be held. Below zero the cost is taken in any case: -1
 --               where this limit never holds requests, less where it may hold some
 --   bytes       the bucket's state; false or nil for a new bucket
 --   now         microseconds since 1970, by Redis's clock
 --   receipt     of the taking that is given back; only where the cost is below zero
+--   former      what is known of the figures under which the receipt was written; nil where they are the same
 -- It returns up to six values:
 --   1  wait       microseconds until the cost would be allowed; -1: never allowed. Where the cost is below zero:
 --                 1 where nothing was given back, because another request has a later place; else 0
@@ -182,7 +185,8 @@ if receipts then
   for n = 1, #receipts do
     answer[said + n] = receipts[n]
   end
-  said = said + #receipts
+  said = said + #receipts + 1
+  answer[said] = now
 end
 if said == 1 then
   return struct_pack('>i8', answer[1])

@@ -8,14 +8,14 @@ use tidegate::limit::algorithm::fixed_window::windows::{Schedule, Unit, Windows}
 use tidegate::limit::algorithm::{Difference, Receipt};
 use tidegate::limit::decision::{Decision, Outcome, Verdict};
 use tidegate::limit::key::Key;
-use tidegate::limit::rate::{Interval, MAX_INTERVAL};
+use tidegate::limit::rate::{Cost, Interval, MAX_INTERVAL};
 use tidegate::limit::time::Timestamp;
 use tidegate::limit::waiting::MaxWait;
 use tidegate::plan::{KeyDisplay, LimitSpec};
 use tidegate::store::{BucketAsk, BucketKey, Store};
 use tokio::time::Instant;
 
-use crate::support::algorithms::{self, log, rolling, sliding, window};
+use crate::support::algorithms::{self, leaky, log, rolling, sliding, window};
 use crate::support::bench::{Answer, Bench, decide};
 use crate::support::limits::{ask, bucket, key, limit, no_key, settled};
 
@@ -46,6 +46,7 @@ every_store! {
     a_limit_without_a_key_has_one_bucket
     changed_figures_go_on_from_what_was_used
     what_is_given_back_can_be_taken_again
+    a_request_under_way_keeps_its_estimate_under_no_other_figures
     receipts_are_given_where_something_may_come_back
     receipts_are_those_of_each_request
     a_sliding_log_gives_back_its_own_entries
@@ -139,6 +140,27 @@ async fn what_is_given_back_can_be_taken_again(bench: &Bench) {
     for (receipt, left) in [(Receipt::NONE, 0), (first, 1), (second, 2), (second, 2)] {
         bench.settle(one, Difference::Less(1), receipt).await;
         assert_eq!(bench.left(one).await, left);
+    }
+}
+
+/// A receipt's time is read by the figures with which it was written.
+async fn a_request_under_way_keeps_its_estimate_under_no_other_figures(bench: &Bench) {
+    for (name, before, after) in [
+        ("lowered", bucket("100/h", 1_000), bucket("1/h", 1_000)),
+        ("raised", bucket("1/h", 1_000), bucket("100/h", 1_000)),
+        ("a rate of several tokens", bucket("300/7h", 1_000), bucket("3/7h", 1_000)),
+        ("even", leaky("100/h", 999), leaky("1/h", 999)),
+        ("even and raised", leaky("1/h", 999), leaky("100/h", 999)),
+    ] {
+        let (spec, key) = (settled("used"), key(name));
+        let under = |algorithm| {
+            let mut one = ask(&spec, &key, 1_000);
+            (one.ask.algorithm, one.ask.cost) = (algorithm, Cost::new(500).unwrap());
+            one
+        };
+        let receipt = bench.noted(under(before)).await;
+        bench.settle(under(after), Difference::Less(490), receipt).await;
+        assert_eq!(bench.left(under(after)).await, 990, "{name}");
     }
 }
 

@@ -28,7 +28,7 @@ end
 -- settle
 if cost < 0 then
   -- returnable
-  if receipt < start then
+  if receipt < start or former and former[1] <= now then
     cost, wait = 0, 1
   elseif max_wait < -1 and beyond > 0 then
     local before_last, passed = beyond - 1

@@ -16,7 +16,7 @@ pub mod windows;
 use smallvec::{SmallVec, smallvec};
 
 use self::windows::Windows;
-use super::{BucketState, Difference, Settlement, Step, Want};
+use super::{Algorithm, BucketState, Difference, Settlement, Step, Want};
 use crate::limit::rate::Burst;
 use crate::limit::time::{STALE, Timestamp};
 use crate::limit::waiting::MaxWait;
@@ -148,30 +148,29 @@ pub(crate) fn settle(
     let state = match settled.used {
         Difference::More(tokens) => state.plus(tokens, count),
         Difference::Less(tokens) => {
-            let most = returnable(params, state, settled);
-            is_later_held = most == 0;
-            state.minus(tokens.min(most), count)
+            let most = returnable(params, state, settled, now);
+            is_later_held = most.is_none();
+            state.minus(tokens.min(most.unwrap_or(0)), count)
         }
     };
     ((state.used > 0).then_some(state), is_later_held)
 }
 
-/// The most tokens that the settled request can give back.
-fn returnable(params: &Params, state: State, settled: &Settlement) -> u64 {
+/// The most tokens that the settled request can give back. `None` if its window is over, or another request has a
+/// place in a later window.
+fn returnable(params: &Params, state: State, settled: &Settlement, now: Timestamp) -> Option<u64> {
     let (count, taken) = (params.count.get(), settled.receipt.time());
-    if taken < state.start {
-        return 0;
+    if taken < state.start || settled.is_window_over(&Algorithm::FixedWindow(*params), now) {
+        return None;
     }
     if state.beyond == 0 || settled.max_wait == MaxWait::NONE {
-        return state.used + state.beyond;
+        return Some(state.used + state.beyond);
     }
     // `beyond` is the sum over all later windows, in which places are reserved. From the sum only the use of the last
     // window is known. If tokens of another window were subtracted, the last window would seem to have room.
     let before_last = (state.beyond - 1) / count;
-    match params.windows.passed(state.start, taken) == before_last + 1 {
-        true => state.beyond - before_last * count,
-        false => 0,
-    }
+    let is_last = params.windows.passed(state.start, taken) == before_last + 1;
+    is_last.then(|| state.beyond - before_last * count)
 }
 
 /// The end of the last window with used tokens. For windows on the clock [`STALE`] is added: by a clock that is a

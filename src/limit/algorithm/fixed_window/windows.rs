@@ -95,6 +95,11 @@ impl Windows {
         }
     }
 
+    /// The end of the window of this time. A rolling window starts at this time itself.
+    pub(in crate::limit::algorithm) fn end_of(&self, time: Timestamp) -> Timestamp {
+        self.later(self.start_of(time), 1)
+    }
+
     /// The number of windows that ended from `start`, the start of a window, until `now`. `now` must not be
     /// before `start`.
     pub(super) fn passed(&self, start: Timestamp, now: Timestamp) -> u64 {
@@ -123,8 +128,7 @@ impl Windows {
         match self {
             Self::Rolling(_) => self.seconds(),
             Self::Clock(_) | Self::Calendar(_) => {
-                let end = self.later(self.start_of(time), 1);
-                end.micros_since(time).div_ceil(1_000_000)
+                self.end_of(time).micros_since(time).div_ceil(1_000_000)
             }
         }
     }

@@ -41,7 +41,8 @@ if ahead == 1 then
 elseif cost >= 0 then
   current = math.min(current + cost, 2^40 - 1) -- MOST_COUNTED
 else
-  local window = receipt - receipt % interval
+  -- -1 is no window: that of the request is over.
+  local window = former and former[1] <= now and -1 or receipt - receipt % interval
   if window == start then
     current = math.max(current + cost, 0)
   elseif window == start + interval then

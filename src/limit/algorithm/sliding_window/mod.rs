@@ -10,7 +10,7 @@
 //! 2^53. With usual figures a grain is a microsecond, and it is never more than a 70,000th of the interval.
 //! Elapsed time is rounded down, which never favours the client. `sliding_window.lua` is the same function for Redis.
 
-use super::{BucketState, Difference, Settlement, Step, Want};
+use super::{Algorithm, BucketState, Difference, Settlement, Step, Want};
 use crate::limit::rate::{Burst, EXACT, Interval};
 use crate::limit::time::{STALE, Timestamp};
 
@@ -166,6 +166,7 @@ pub(crate) fn settle(
         Difference::More(tokens) => {
             state.current = state.current.saturating_add(tokens).min(MOST_COUNTED);
         }
+        Difference::Less(_) if settled.is_window_over(&Algorithm::SlidingWindow(*params), now) => {}
         Difference::Less(tokens) => {
             let interval = params.interval.as_micros();
             let window = begin(interval, settled.receipt.time());
@@ -179,6 +180,12 @@ pub(crate) fn settle(
         }
     }
     (!state.is_new()).then_some(state)
+}
+
+/// The time from which nothing counts of a request whose moment is `time`: the end of the window after its own.
+pub(super) fn counts_until(params: &Params, time: Timestamp) -> Timestamp {
+    let interval = params.interval.as_micros();
+    begin(interval, time).plus_micros(interval.saturating_mul(2))
 }
 
 /// The time from which no counted token is inside the interval.

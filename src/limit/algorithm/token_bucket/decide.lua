@@ -47,18 +47,36 @@ if cost < 0 then
   if above > 0 then
     missing, besides = missing - 1, period - above
   end
-  -- to_come. If a number here is so large that it is inexact, it is far above any missing amount.
-  local left = receipt > at and receipt - at or 0
-  local into_period = left % period
-  local units = into_period * tokens
-  local part = units % period
-  local back = (left - into_period) / period * tokens + (units - part) / period
-  if receipt >= 2^53 - 1 then
-    back = 2^53
+  -- If a number here is so large that it is inexact, it is far above any missing amount.
+  local function amount(gives, each, time)
+    local into_period = time % each
+    local units = into_period * gives
+    local over = units % each
+    return (time - into_period) / each * gives + (units - over) / each, over
   end
-  local is_held = max_wait < -1 and (back > burst or back == burst and part > 0)
+  -- to_come
+  local left = receipt > at and receipt - at or 0
+  local back, part = amount(former and former[1] or tokens, former and former[2] or period, left)
+  if receipt >= 2^53 - 1 then
+    back, former = 2^53
+  end
+  local most, most_part = back, part
+  if former then
+    local took, over = amount(former[1], former[2], math.max(receipt - former[3], 0))
+    local gained, gained_part = amount(tokens, period, math.max(at - former[3], 0))
+    most = took + (over > 0 and 1 or 0) - gained - (gained_part > 0 and 1 or 0)
+    most_part = gained_part > 0 and period - gained_part or 0
+    if most < 0 then
+      most, most_part = 0, 0
+    end
+    part = 0
+    if back > most then
+      back, part = most, most_part
+    end
+  end
+  local is_held = max_wait < -1 and (most > burst or most == burst and most_part > 0)
   if (is_held or algorithm == 'leaky-bucket') and
-    (missing > back or missing == back and besides > part) then
+    (missing > most or missing == most and besides > most_part) then
     back, part, wait = 0, 0, 1
   elseif back >= -cost then
     back, part = -cost, 0

@@ -11,7 +11,7 @@
 
 use smallvec::{SmallVec, smallvec};
 
-use super::{BucketState, Difference, Settlement, Step, Want};
+use super::{Algorithm, BucketState, Difference, Receipt, Settlement, Step, Want, WrittenUnder};
 use crate::limit::rate::{Burst, EXACT, Rate};
 use crate::limit::time::{STALE, Timestamp};
 use crate::limit::waiting::MaxWait;
@@ -165,10 +165,10 @@ pub fn settle(
     let (missing, rest) = match settled.used {
         Difference::More(tokens) => (take(state, tokens).missing, state.rest),
         Difference::Less(tokens) => {
-            let to_come = to_come(params, state, settled);
-            let is_held = settled.max_wait > MaxWait::NONE && to_come > (params.burst.get(), 0);
-            is_later_held = (even || is_held) && (state.missing, state.rest) > to_come;
-            let (back, part) = if is_later_held { (0, 0) } else { to_come.min((tokens, 0)) };
+            let ToCome { at_least, at_most } = ToCome::of(params, state, settled.receipt);
+            let is_held = settled.max_wait > MaxWait::NONE && at_most > (params.burst.get(), 0);
+            is_later_held = (even || is_held) && (state.missing, state.rest) > at_most;
+            let (back, part) = if is_later_held { (0, 0) } else { at_least.min((tokens, 0)) };
             let borrowed = u64::from(state.rest < part);
             let rest = state.rest + borrowed * state.period - part;
             match state.missing.checked_sub(back + borrowed) {
@@ -180,17 +180,43 @@ pub fn settle(
     ((missing + rest > 0).then_some(State { missing, rest, ..state }), is_later_held)
 }
 
-/// The amount that was missing when the request took and has not yet come back by itself: whole tokens,
-/// and units of `1 / period` token. `state` must be refilled up to now.
-fn to_come(params: &Params, state: State, settled: &Settlement) -> (u64, u64) {
-    if settled.receipt.time() == Timestamp::MAX {
-        // The real time is later than a timestamp can hold.
-        return (u64::MAX, 0);
+/// The amount that was missing when a request took and has not yet come back by itself: whole tokens, and units of
+/// `1 / period` token. If the rate changed while the request ran, only bounds are known, because nobody knows when it
+/// changed.
+struct ToCome {
+    /// As if the faster rate had held all the time. So much can be given back.
+    at_least: (u64, u64),
+    /// As if the present rate had held all the time. So it is if no other request took from the bucket or settled with
+    /// it before the change. If more is missing, another request took later.
+    at_most: (u64, u64),
+}
+
+impl ToCome {
+    /// `state` must be refilled up to now.
+    fn of(params: &Params, state: State, receipt: Receipt) -> Self {
+        let time = receipt.time();
+        if time == Timestamp::MAX {
+            // The real time is later than a timestamp can hold.
+            return Self { at_least: (u64::MAX, 0), at_most: (u64::MAX, 0) };
+        }
+        let left = time.micros_since(state.at);
+        let bucket = Algorithm::TokenBucket(*params);
+        let Some(WrittenUnder::Rate { tokens, period, taken }) = receipt.other_than(&bucket) else {
+            let left = amount(params.rate.tokens(), params.rate.period(), left);
+            return Self { at_least: left, at_most: left };
+        };
+        let (missing, part) = amount(tokens, period, time.micros_since(taken));
+        let missing = missing.saturating_add(u64::from(part > 0));
+        let at_most = gain(params, missing, 0, state.at.micros_since(taken));
+        // A part in units of the former rate is lost.
+        Self { at_least: at_most.min((amount(tokens, period, left).0, 0)), at_most }
     }
-    let (tokens, period) = (params.rate.tokens(), params.rate.period());
-    let left = settled.receipt.time().micros_since(state.at);
-    let units = (left % period) * tokens;
-    let whole = (left / period).saturating_mul(tokens).saturating_add(units / period);
+}
+
+/// What a rate gives in this time: whole tokens, and units of `1 / period` token.
+fn amount(tokens: u64, period: u64, micros: u64) -> (u64, u64) {
+    let units = (micros % period) * tokens;
+    let whole = (micros / period).saturating_mul(tokens).saturating_add(units / period);
     (whole, units % period)
 }
 

@@ -62,6 +62,8 @@ pub(crate) struct AskReply {
     pub(crate) decision: Option<Decision>,
     /// The receipt. It is valid only if the ask took. `None` if the request wanted no receipts.
     pub(crate) receipt: Option<Receipt>,
+    /// When Redis decided, by its own clock. [`Timestamp::MIN`] if no request of the call wanted receipts.
+    pub(crate) at: Timestamp,
 }
 
 /// One request of a call.
@@ -211,8 +213,11 @@ impl Call {
         let understood = (0..all).all(|_| read(&mut checked).is_some());
         let wanting = self.requests.iter().filter(|request| request.receipts);
         let receipts = wanting.map(|request| request.asks).sum::<usize>();
-        // Receipts come after all decisions.
-        let mut noted = checked.as_slice().iter();
+        // Receipts come after all decisions, and then Redis's time.
+        let (mut noted, at) = match checked.as_slice() {
+            [noted @ .., at] if receipts > 0 => (noted.iter(), timestamp(at)),
+            noted => (noted.iter(), Timestamp::MIN),
+        };
         if !understood || noted.len() != receipts || !odd.is_empty() {
             return None;
         }
@@ -220,15 +225,19 @@ impl Call {
         Some(self.requests.iter().map(move |request| {
             let one = |_| AskReply {
                 decision: read(&mut numbers).flatten(),
-                receipt: request.receipts.then(|| noted.next().map(receipt)).flatten(),
+                receipt: request
+                    .receipts
+                    .then(|| Some(Receipt::new(timestamp(noted.next()?))))
+                    .flatten(),
+                at,
             };
             (0..request.asks).map(one).collect()
         }))
     }
 }
 
-fn receipt(number: &[u8; NUMBER]) -> Receipt {
-    Receipt::new(Timestamp::from_micros(u64::from_be_bytes(*number)).unwrap_or(Timestamp::MIN))
+fn timestamp(number: &[u8; NUMBER]) -> Timestamp {
+    Timestamp::from_micros(u64::from_be_bytes(*number)).unwrap_or(Timestamp::MIN)
 }
 
 /// Reads the one or two numbers of the next ask. `Some(None)` if its key holds a value of another type.
@@ -357,7 +366,7 @@ mod tests {
                 call.ask(Verb::Take, &ask(1), |key| key.push(b'a'));
             }
         }
-        let answer = answer(&[7, 6, -9, 0, 5, 4, 100, 200, 300]);
+        let answer = answer(&[7, 6, -9, 0, 5, 4, 100, 200, 300, 999]);
         let replies: Vec<_> = call.read(&answer).unwrap().collect();
         let noted = |reply: &Reply| -> Vec<u64> {
             reply.iter().filter_map(|one| Some(one.receipt?.time().as_micros())).collect()

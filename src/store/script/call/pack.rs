@@ -31,6 +31,14 @@ pub(super) fn pack_number(number: i64, into: &mut Vec<u8>) {
     into.extend_from_slice(&number.to_be_bytes());
 }
 
+/// Packs a list of at most 15 figures.
+fn pack_figures(figures: &[u64], into: &mut Vec<u8>) {
+    into.push(0x90 | u8::try_from(figures.len()).unwrap_or(0));
+    for figure in figures {
+        pack_number(figure.cast_signed(), into);
+    }
+}
+
 pub(super) fn pack_terms(verb: Verb, ask: &Ask, holder: Option<Holder>, into: &mut Vec<u8>) {
     pack_text(ask.algorithm.name(), into);
     // Costs, differences and figures are below 2^53.
@@ -55,13 +63,12 @@ pub(super) fn pack_terms(verb: Verb, ask: &Ask, holder: Option<Holder>, into: &m
     );
     let mut figures = ask.algorithm.figures();
     figures.extend(holder.into_iter().flat_map(|holder| [holder.worker, holder.request]));
-    // MessagePack's short list: at most 15 elements.
-    into.push(0x90 | u8::try_from(figures.len()).unwrap_or(0));
-    for figure in figures {
-        pack_number(figure.cast_signed(), into);
-    }
+    pack_figures(&figures, into);
     pack_number(ask.max_wait.as_micros().cast_signed(), into);
     if let Verb::Settle(_, receipt) = verb {
         pack_number(receipt.time().as_micros().cast_signed(), into);
+        if let Some(former) = receipt.other_than(&ask.algorithm) {
+            pack_figures(&former.figures(), into);
+        }
     }
 }

@@ -16,7 +16,7 @@ elseif way == 'settle' then
   -- A new bucket is full: nothing can be given back.
   if state or ask[2] > 0 then
     wait, remaining, moved, taken, expiry =
-      decide(ask[1], ask[4], ask[2], -1 - ask[5], state, now, ask[6])
+      decide(ask[1], ask[4], ask[2], -1 - ask[5], state, now, ask[6], ask[7])
     states[bucket], written[bucket] = taken or false, expiry or written[bucket] or true
     wait, remaining, taken = 0, wait, nil
   end

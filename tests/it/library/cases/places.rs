@@ -185,7 +185,9 @@ fn lease(params: &concurrency::Params) -> u64 {
 fn noted(ask: &Ask, change: &Change, now: Timestamp) -> Option<Receipt> {
     match (ask.algorithm, *change) {
         (Algorithm::Concurrency(_), _) => Some(Receipt::NONE),
-        (_, Change::Taken(state, outcome)) => Some(ask.receipt(outcome, state, now.into())),
+        (_, Change::Taken(state, outcome)) => {
+            Some(ask.receipt(outcome, state, now.into()).under(&ask.algorithm, now))
+        }
         _ => None,
     }
 }
@@ -241,7 +243,7 @@ impl Pure {
             }
             What::Settle { request, place, used } => {
                 self.last_request = None;
-                let (asked, receipt) = self.noted(*request, *place);
+                let (asked, receipt) = self.settled(self.requests.len(), *request, *place);
                 let receipt = receipt.unwrap_or(Receipt::NONE);
                 let settled = Settlement { used: *used, receipt, max_wait: asked.ask.max_wait };
                 let kept = self.kept;
@@ -285,6 +287,18 @@ impl Pure {
         Written { holds, ..Written::default() }
     }
 
+    /// What is settled of a request at a place, by the figures of the last of these first requests, and what was noted
+    /// of it.
+    pub(crate) fn settled(
+        &self,
+        first: usize,
+        request: usize,
+        place: usize,
+    ) -> (Asked, Option<Receipt>) {
+        let (asked, receipt) = self.noted(request, place);
+        (latest(&asked, self.requests[..first].iter().map(|(asked, _)| asked)), receipt)
+    }
+
     /// What a request had asked at a place, and what was noted of it.
     pub(crate) fn noted(&self, request: usize, place: usize) -> (Asked, Option<Receipt>) {
         let (asked, noted) = &self.requests[request];
@@ -294,6 +308,12 @@ impl Pure {
     fn bucket(&mut self, asked: &Asked) -> &mut Bucket {
         self.buckets.entry(asked.name()).or_default()
     }
+}
+
+/// The last ask of these requests about the same bucket: its figures are in force.
+fn latest<'a>(asked: &Asked, requests: impl DoubleEndedIterator<Item = &'a Vec<Asked>>) -> Asked {
+    let mut asks = requests.rev().flat_map(|asks| asks.iter().rev());
+    *asks.find(|other| other.name() == asked.name()).unwrap_or(asked)
 }
 
 /// A store, be it of the process or in Redis.
@@ -335,7 +355,8 @@ impl InStore {
             What::Settle { request, place, used } => {
                 let Held { asked, receipts, .. } = &self.requests[*request];
                 let receipt = receipts[*place].unwrap_or(Receipt::NONE);
-                self.bench.store.settle(&self.ask(&asked[*place]), *used, receipt, now);
+                let asked = latest(&asked[*place], self.requests.iter().map(|it| &it.asked));
+                self.bench.store.settle(&self.ask(&asked), *used, receipt, now);
                 self.bench.store.settled().await;
                 Vec::new()
             }
