@@ -61,6 +61,10 @@ pub(crate) fn question(form: Form, call: &mut request::Parts) -> Result<Asked, B
     }
     let (method, host) = (Some(method.as_bytes()), host.as_ref().map(HeaderValue::as_bytes));
     match head(&names, method, Some(path.as_bytes()), host, headers) {
+        // Proxies pass a `#` on. It is the client's, and is refused as an ambiguous path is.
+        (head, fault @ Some(_)) if path.as_bytes().contains(&b'#') => {
+            Ok((head, Question { fault, ..Question::plain(form) }))
+        }
         (_, Some(fault)) => Err(fault),
         (head, None) => Ok((head, Question::plain(form))),
     }

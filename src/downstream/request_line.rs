@@ -1,5 +1,6 @@
 //! Percent-encodes bytes of an HTTP/1.1 target that other servers accept and the `http` crate refuses. Browsers and old
-//! clients send JSON in a query without encoding.
+//! clients send JSON in a query without encoding. A target with `#`, at which the crate would cut, is made one that the
+//! crate refuses.
 //!
 //! Framing cannot change. Only bytes between the first space and the first line feed of a message are encoded, and no
 //! encoded byte is, or becomes, a space, a carriage return or a line feed. A message begins where a connection begins,
@@ -24,7 +25,7 @@ pub(super) fn is_plain(came: &[u8]) -> bool {
     begins_with_letter(came) && !has_odd
 }
 
-/// Whether hyper may refuse a target with this byte.
+/// Whether hyper may refuse a target with this byte, or cut it there.
 const ODD: [bool; 256] = {
     let mut odd = [false; 256];
     let mut byte = 0x80;
@@ -32,7 +33,11 @@ const ODD: [bool; 256] = {
         odd[byte] = true;
         byte += 1;
     }
-    [odd[b'"' as usize], odd[b'<' as usize], odd[b'>' as usize], odd[b'`' as usize]] = [true; 4];
+    let mut signs: &[u8] = b"\"<>`#";
+    while let [sign, rest @ ..] = signs {
+        odd[*sign as usize] = true;
+        signs = rest;
+    }
     odd
 };
 

@@ -4,8 +4,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
+use http::{HeaderName, HeaderValue, Method, StatusCode};
 use serde_json::{Map, Value};
+
+use crate::request::line::WrittenTarget;
 
 /// One of `[[tests]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,7 +19,7 @@ pub(crate) struct TestCase {
     /// The method of its requests.
     pub(crate) method: Method,
     /// Their target: a path with a query, or a URL whose host is the request's host.
-    pub(crate) target: Uri,
+    pub(crate) target: WrittenTarget,
     /// Their headers.
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     /// The claims of their token, which counts as verified. Empty if they have no token.

@@ -154,7 +154,7 @@ fn record(case: &TestCase, time: Timestamp) -> LogRecord<'_> {
     fn text(value: &HeaderValue) -> Option<&str> {
         std::str::from_utf8(value.as_bytes()).ok()
     }
-    let host = case.target.authority().map(|authority| authority.as_str()).or_else(|| {
+    let host = case.target.uri.authority().map(|authority| authority.as_str()).or_else(|| {
         let given = case.headers.iter().find(|(name, _)| *name == HOST);
         given.and_then(|(_, value)| text(value))
     });
@@ -170,7 +170,7 @@ fn record(case: &TestCase, time: Timestamp) -> LogRecord<'_> {
         client_is: ClientOrigin::Peer,
         method: case.method.as_str().into(),
         path: case.target.path().into(),
-        query: case.target.query().map_or(Logged::Absent, |query| Logged::Value(query.into())),
+        query: case.target.uri.query().map_or(Logged::Absent, |query| Logged::Value(query.into())),
         host: Logged::Value(host.unwrap_or(HOST_OF_NONE).into()),
         user: Logged::Unknown,
         headers,

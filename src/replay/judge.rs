@@ -186,6 +186,10 @@ impl<'p> Judge<'p> {
             Logged::Value(query) => Some(&**query),
             Logged::Absent | Logged::Unknown => None,
         };
+        // The proxy refuses such a target as a whole.
+        if query.is_some_and(|query| query.contains('#')) {
+            return refused("path", None);
+        }
         let target = TargetParts { authority: host.as_deref(), path: &record.path, query };
         let head = RequestHead {
             method: &method,

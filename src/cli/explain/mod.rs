@@ -24,7 +24,7 @@ use crate::reading::{
 };
 use crate::request::client::{Client, PeerAddress};
 use crate::request::key::{Token, View};
-use crate::request::line::request_line;
+use crate::request::line::{WrittenTarget, request_line};
 use crate::request::network::canonical_address;
 use crate::request::path::NormalPath;
 use crate::request::route::RouteTable;
@@ -62,13 +62,13 @@ pub(super) struct Explain {
 pub(super) fn explain(explain: &Explain) -> CommandResult {
     let plan = load(&explain.file.config)?.plan;
     let text = explain.request.join(" ");
-    let (method, uri) = request_line(&text).map_err(|why| {
+    let (method, target) = request_line(&text).map_err(|why| {
         Failure::usage(format!("`{text}` is no request as in 'GET /users/42': {why}"))
     })?;
-    let headers = headers(&explain.headers, &uri)?;
+    let headers = headers(&explain.headers, &target.uri)?;
     let (peer, now) = (canonical_address(explain.ip), Clock::new().now());
     let (claims, plain) = (explain.claims.clone(), explain.plain);
-    let request = ExplainedRequest { method, uri, headers, claims, peer, now, plain };
+    let request = ExplainedRequest { method, target, headers, claims, peer, now, plain };
     let mut text = Explanation::new(request.method.as_str());
     if let Err(unreadable) = describe(&plan, &request, &mut text) {
         describe_unreadable(&plan, &request.method, &unreadable, &mut text);
@@ -82,7 +82,7 @@ pub(super) fn explain(explain: &Explain) -> CommandResult {
 /// The request to explain.
 struct ExplainedRequest {
     method: Method,
-    uri: Uri,
+    target: WrittenTarget,
     headers: HeaderMap,
     /// The claims of a token that counts as verified.
     claims: Option<Map<String, Value>>,
@@ -123,13 +123,13 @@ fn describe(
     request: &ExplainedRequest,
     text: &mut Explanation,
 ) -> Result<(), Unreadable> {
-    let ExplainedRequest { method, uri, headers, peer, now, plain, .. } = request;
+    let ExplainedRequest { method, target, headers, peer, now, plain, .. } = request;
     let mut sent = headers.clone();
     let reading = reading::read(
         plan,
         RequestHead {
             method,
-            target: TargetParts::from(uri),
+            target: TargetParts { path: target.path(), ..TargetParts::from(&target.uri) },
             version: Version::HTTP_11,
             seen: Seen::of(headers),
             headers: &mut sent,
@@ -141,8 +141,8 @@ fn describe(
     text.fact("host", host.as_str());
     text.fact("path", path.upstream());
     text.line("request", format_args!("{method} {} (host {})", path.upstream(), host.as_str()));
-    if path.upstream() != uri.path() {
-        text.more(format_args!("goes upstream in this form, not as {}", uri.path()));
+    if path.upstream() != target.path() {
+        text.more(format_args!("goes upstream in this form, not as {}", target.path()));
     }
     if path.matching() != path.upstream() {
         text.more(format_args!("matched and counted as {}", path.matching()));

@@ -13,7 +13,7 @@ use crate::config::reader::{
     fields, read, setting,
 };
 use crate::plan::{Expectation, TestCase};
-use crate::request::line::request_line;
+use crate::request::line::{WrittenTarget, request_line};
 
 type Spec = TestCase;
 
@@ -64,7 +64,7 @@ pub(crate) fn build(
     let claims = section.take("claims").and_then(|item| item.json_object()).unwrap_or_default();
     let expect = section.require("expect", "{ allowed = 8, rejected = 2 }");
     let expect = expect.and_then(|item| expectation(&item, limits, routes));
-    let (method, target) = sent.unwrap_or((Method::GET, Uri::from_static("/")));
+    let (method, target) = sent.unwrap_or((Method::GET, Uri::from_static("/").into()));
     let test = TestCase {
         name: name.unwrap_or_else(|| format!("{method} {target}")),
         line,
@@ -84,7 +84,7 @@ pub(crate) fn build(
     Some(TestCase { expect: expect?, ..test })
 }
 
-fn request(item: &Item<'_>) -> Option<(Method, Uri)> {
+fn request(item: &Item<'_>) -> Option<(Method, WrittenTarget)> {
     item.parse("expected a method and a path or URL, as in \"GET /login\"", |text| {
         request_line(text).map_err(Wrong::Because)
     })

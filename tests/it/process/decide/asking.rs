@@ -135,6 +135,23 @@ fn a_target_with_odd_bytes_is_read_as_by_the_proxy() {
     }
 }
 
+/// A regression: it was cut, and nginx, Caddy and others forward what stands behind it.
+#[test]
+fn a_target_with_a_number_sign_is_refused_as_an_ambiguous_path_is() {
+    let proxy = deciding("", PER_CLIENT);
+    let mut caller = Connection::open(asked_at(&proxy));
+    for path in ["/a#/../login", "/a/b?a=1#&api_key=KEY", "http://a.test/#a", "#"] {
+        let refused = as_nginx(&mut caller, path, "203.0.113.7");
+        assert_eq!(refused.status, 403, "{path}");
+        assert_eq!(refused.header("x-tidegate-status").as_deref(), Some("400"), "{path}");
+        let refused = as_traefik(&mut caller, path, &[("x-forwarded-for", "203.0.113.7")]);
+        assert_eq!((refused.status, refused.json()["status"].as_u64()), (400, Some(400)), "{path}");
+        let asked = format!("{{\"method\": \"GET\", \"path\": {path:?}, \"ip\": \"203.0.113.7\"}}");
+        let checked = caller.request("POST", "/check", &[], asked.as_bytes()).json();
+        assert_eq!(checked["allowed"], false, "{path}: {checked}");
+    }
+}
+
 #[test]
 fn a_call_that_asks_nothing_says_what_is_missing() {
     let proxy = deciding("", PER_CLIENT);

@@ -69,6 +69,10 @@ fn a_line_that_is_no_line_reaches_nobody() {
         "GET /?\"\u{1}\" HTTP/1.1",
         "GET a?\" HTTP/1.1",
         "GET /?\"",
+        "GET /a#/../login HTTP/1.1",
+        "GET /?a=1#&api_key=KEY HTTP/1.1",
+        "GET http://api.test/#a HTTP/1.1",
+        "GET http://api.test#a HTTP/1.1",
     ] {
         let text = raw(proxy.address, format!("{line}\r\nhost: api.test\r\n\r\n"));
         assert!(text.starts_with("HTTP/1.1 400 "), "{line}: {text}");

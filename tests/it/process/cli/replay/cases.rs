@@ -38,4 +38,8 @@ fn check_tries_the_tests_of_a_file() {
         let expected = format!("test {send} ... ok\n{expected}ok\n");
         assert_eq!(folder.told(&["check"]).1, expected);
     }
+    let cut = "[[tests]]\nsend = \"GET /a#b\"\nexpect = { allowed = 1 }\n";
+    folder.write("proxy.toml", &format!("{file}{cut}"));
+    let (code, said, _) = folder.told(&["check"]);
+    assert!(code == 2 && said.contains("came 1 with a wrong path"), "{said}");
 }

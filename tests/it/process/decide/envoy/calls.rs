@@ -118,6 +118,7 @@ fn what_a_client_writes_refuses_its_request_and_never_spoils_the_call() {
         "no path",
         "/u/\0",
         "",
+        "/u/1?a=1#&b",
     ] {
         let answer = ask(&mut envoy, &[user("a"), descriptor(&[("path", path)])]);
         assert_eq!(answer.overall_code, OVER_LIMIT, "{path:?}");

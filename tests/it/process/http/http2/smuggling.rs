@@ -152,6 +152,19 @@ fn a_body_of_a_wrong_length_never_looks_whole_to_the_api() {
     }
 }
 
+/// The library cuts a path at `#` before anybody can look. The API gets what was counted.
+#[test]
+fn nothing_behind_a_number_sign_is_counted_or_sent_on() {
+    let api = Upstream::echoing();
+    let proxy =
+        Proxy::of_one_worker(&api).limit("path", "key = [\"path\"]\nrate = \"1/h\"").start();
+    let mut client = Frames::open(proxy.address, &[]);
+    let asked = |path: &'static [u8]| but(":path", path);
+    assert_eq!(client.ask(1, &asked(b"/a?b#/../login&c")), Outcome::Status(200));
+    assert_eq!(api.last().line, "GET /a?b HTTP/1.1");
+    assert_eq!(client.ask(3, &asked(b"/a#/../b")), Outcome::Status(429));
+}
+
 #[test]
 fn what_has_one_meaning_is_written_in_one_way() {
     let api = Upstream::echoing();
