@@ -138,12 +138,8 @@ pub(super) fn head(
     (head, fault)
 }
 
-/// A request's target. `None` where it is neither a path nor a whole URI, nor the `*` of OPTIONS. What stands behind a
-/// `#` would be read here by nobody, and by the API perhaps.
+/// A request's target. `None` where it is neither a path nor a whole URI, nor the `*` of OPTIONS.
 fn target(text: &[u8]) -> Option<Uri> {
-    if text.contains(&b'#') {
-        return None;
-    }
     let target = Uri::try_from(encoded(text)).ok()?;
     (target.authority().is_none() || target.scheme().is_some()).then_some(target)
 }

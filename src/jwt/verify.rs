@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use super::keys::{KeySet, VerifyingKey};
 use crate::limit::time::Timestamp;
 use crate::plan::JwtSpec;
-use crate::request::key::TokenFault;
+use crate::request::key::{TokenFault, read_claims};
 
 /// The longest token in bytes.
 const LONGEST: usize = 16 * 1024;
@@ -141,5 +141,6 @@ impl<'t> UnverifiedToken<'t> {
 /// A part of a token: base64url of a JSON object.
 fn object(part: &str) -> Result<Map<String, Value>, TokenFault> {
     let json = URL_SAFE_NO_PAD.decode(part).map_err(|_| TokenFault::Malformed)?;
-    serde_json::from_slice(&json).map_err(|_| TokenFault::Malformed)
+    let json = std::str::from_utf8(&json).map_err(|_| TokenFault::Malformed)?;
+    read_claims(json).map_err(|_| TokenFault::Malformed)
 }

@@ -35,6 +35,9 @@ pub struct Claim<'p> {
     pub(super) party: Party,
     /// Whether the request has taken a kept place in the queue of one of its limits. Then the request waits.
     pub(super) waits_for_another: bool,
+    /// The time that the window has left which a request of this key has begun. `None` for other limits, and if it is
+    /// not known.
+    pub(crate) window_left: Option<Duration>,
     state: ClaimState,
 }
 
@@ -104,7 +107,7 @@ impl<'p> Claim<'p> {
             }
             false => ClaimState::Open,
         };
-        Self { spec, key, ask, party, waits_for_another: false, state }
+        Self { spec, key, ask, party, waits_for_another: false, window_left: None, state }
     }
 
     /// The question about the claim's bucket.
@@ -200,7 +203,7 @@ impl<'p> Claim<'p> {
 
     /// Takes over the decision on `asked`: this claim has asked the same bucket for both.
     pub(crate) fn decide_as(&mut self, asked: &Self) {
-        self.ask = asked.ask;
+        (self.ask, self.window_left) = (asked.ask, asked.window_left);
         if let Some((decision, by)) = asked.decided() {
             self.decide(decision, by, None);
         }

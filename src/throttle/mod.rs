@@ -36,7 +36,7 @@ pub(crate) use self::waiting::Waiting;
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::decide::{Ask, PerAsk};
-use crate::limit::decision::{Decision, Outcome, Verdict};
+use crate::limit::decision::{Decision, Outcome, Verdict, whole_seconds};
 use crate::limit::name::Name;
 use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
@@ -70,7 +70,7 @@ pub(crate) struct Quota<'p> {
     /// The whole seconds in which the bucket refills, rounded up. `None` if time does not refill it.
     pub(crate) window: Option<u64>,
     /// The whole seconds, rounded up, after which the bucket is full again if no other request comes. It is less than
-    /// `window` only for windows on the clock. `None` if time does not refill the bucket.
+    /// `window` only for windows that are open. `None` if time does not refill the bucket.
     pub(crate) reset: Option<u64>,
     /// The unit that is counted, if it is not requests.
     pub(crate) unit: Option<&'static str>,
@@ -449,9 +449,10 @@ fn quota<'p>(limit: &RequestLimit<'p>, goes: Timestamp) -> Option<Quota<'p>> {
         Some(figures) => Some(figures.window_seconds()),
         None => algorithm.window_seconds(),
     };
-    // A window on the clock ends by the clock. Every other limit is full again after its whole window.
-    let reset = match algorithm {
-        Algorithm::FixedWindow(params) => Some(params.windows.seconds_left(goes)),
+    // A window that is open ends when it must. Every other limit is full again after its whole window.
+    let reset = match (algorithm, limit.claim.window_left) {
+        (_, Some(left)) if outcome == Outcome::Allow => Some(whole_seconds(left)),
+        (Algorithm::FixedWindow(params), _) => Some(params.windows.seconds_left(goes)),
         _ => window,
     };
     let (burst, unit) = (burst(&limit.claim), unit(algorithm));

@@ -23,7 +23,7 @@ use crate::reading::{
     self, BadHead, RequestHead, RequestReading, Seen, Sender, TargetParts, Unreadable,
 };
 use crate::request::client::{Client, PeerAddress};
-use crate::request::key::{Token, View};
+use crate::request::key::{Token, View, read_claims};
 use crate::request::line::{WrittenTarget, request_line};
 use crate::request::network::canonical_address;
 use crate::request::path::NormalPath;
@@ -94,7 +94,7 @@ struct ExplainedRequest {
 
 /// The claims of a token, as JSON.
 fn claims(text: &str) -> Result<Map<String, Value>, String> {
-    serde_json::from_str(text).map_err(|error| format!("expected a JSON object: {error}"))
+    read_claims(text).map_err(|error| format!("expected a JSON object: {error}"))
 }
 
 fn headers(given: &[String], uri: &Uri) -> Result<HeaderMap, Failure> {

@@ -171,6 +171,11 @@ impl Algorithm {
         };
         Receipt::new(match taken {
             BucketState::Bucket(_) => self.fresh_at(taken),
+            BucketState::FixedWindow(state)
+                if outcome == Outcome::Allow && self.has_rolling_windows() =>
+            {
+                state.start
+            }
             BucketState::FixedWindow(state) => counted_at(state.start),
             BucketState::SlidingWindow(state) => counted_at(state.start),
             BucketState::SlidingLog(state) => state.newest,
@@ -242,6 +247,19 @@ impl Algorithm {
             (Self::Concurrency(_), BucketState::Concurrency(_)) => concurrency::fresh_at(),
             _ => Timestamp::MIN,
         }
+    }
+
+    /// The time that a window has left which began with a request. `begin` is its begin. `None` for other limits, and if
+    /// the window is over.
+    pub(crate) fn window_left(&self, begin: Timestamp, now: Timestamp) -> Option<Duration> {
+        let Self::FixedWindow(params) = self else { return None };
+        let left = params.windows.end_of(begin).micros_since(now);
+        (self.has_rolling_windows() && left > 0).then_some(Duration::from_micros(left))
+    }
+
+    /// Whether windows begin with a key's first request.
+    pub(crate) fn has_rolling_windows(&self) -> bool {
+        matches!(self, Self::FixedWindow(params) if !params.windows.are_on_clock())
     }
 
     /// How much of a bucket is used. A store without room forgets the bucket of which least is used. `None` if a store

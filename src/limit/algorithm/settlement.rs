@@ -20,7 +20,8 @@ pub enum Difference {
 
 /// A limit's note about a request that took from it, needed to settle the request. The meaning depends on
 /// the algorithm. For a bucket it is the time at which the bucket will be full again. For a window or a
-/// log it is the moment at which the request counts: for a held request the moment when it goes.
+/// log it is the moment at which the request counts: for a held request the moment when it goes. For a window that begins
+/// with a request, it is the window's begin, also for the later requests that go at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt {
     time: Timestamp,

@@ -24,6 +24,7 @@ use crate::limit::key::{Key, KeyBuilder};
 
 pub(crate) use read::token;
 pub use source::{KeySource, KeySourceError, KeySources};
+pub(crate) use token::read_claims;
 pub use token::{Claims, PartFault, Token, TokenFault, TokenReading};
 
 /// How a limit treats a request that lacks a part of the key, such as a header or cookie.

@@ -1,10 +1,12 @@
 //! The token of a request and its claims, as keys read them. `jwt` verifies tokens.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fmt;
 use std::ops::Deref;
 use std::rc::Rc;
 
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 /// The claims of a verified token.
@@ -138,6 +140,37 @@ impl Claims {
     }
 }
 
+/// Reads claims as JSON has them. A whole number that is too large for 64 bits is kept as its text: as a floating-point
+/// number it would be the same as its neighbours, and their users would share a bucket.
+///
+/// # Errors
+/// If this is no JSON object.
+pub(crate) fn read_claims(json: &str) -> serde_json::Result<Map<String, Value>> {
+    let mut claims = serde_json::from_str(json)?;
+    keep_digits(&mut claims, json)?;
+    Ok(claims)
+}
+
+/// `json` has these claims.
+fn keep_digits(claims: &mut Map<String, Value>, json: &str) -> serde_json::Result<()> {
+    let may_be_cut = |value: &Value| value.is_object() || value.is_f64();
+    if !claims.values().any(may_be_cut) {
+        return Ok(());
+    }
+    let texts: HashMap<String, &RawValue> = serde_json::from_str(json)?;
+    for (name, value) in claims {
+        let Some(text) = texts.get(name).map(|text| text.get()) else { continue };
+        match value {
+            Value::Object(inner) => keep_digits(inner, text)?,
+            Value::Number(number) if number.is_f64() && !text.contains(['.', 'e', 'E']) => {
+                *value = Value::String(text.to_owned());
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 /// The claim of this name. If there is no such claim, the text before a dot is the name of an object, and the text
 /// after the dot is a name in this object. The names of claims may have dots themselves, as in
 /// `https://example.com/plan`.
@@ -149,4 +182,27 @@ fn find<'c>(claims: &'c Map<String, Value>, name: &str) -> Option<&'c Value> {
         })
     };
     claims.get(name).or_else(nested)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_beyond_64_bits_are_not_one_value() {
+        let json = r#"{"sub":18446744073709551616,"org":{"id":18446744073709551617,"of":{"id":-9223372036854775809}},
+                       "one":1,"half":1.5,"far":1e30,"list":[18446744073709551616]}"#;
+        let claims = Claims { table: 0, values: read_claims(json).unwrap() };
+        for (claim, expected) in [
+            ("sub", Some("18446744073709551616")),
+            ("org.id", Some("18446744073709551617")),
+            ("org.of.id", Some("-9223372036854775809")),
+            ("one", Some("1")),
+            ("half", Some("1.5")),
+            ("far", Some("1e+30")),
+            ("list", None),
+        ] {
+            assert_eq!(claims.value(claim).as_deref(), expected, "{claim}");
+        }
+    }
 }

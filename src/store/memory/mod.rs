@@ -21,6 +21,7 @@ mod shares;
 mod table;
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use siphasher::sip128::SipHasher13;
 
@@ -69,6 +70,8 @@ pub(super) struct LocalAnswer {
     pub(super) is_shared: bool,
     /// `Some` if the request took, and receipts are needed.
     pub(super) taken: Option<BucketReceipt>,
+    /// The time that the bucket's window has left. `None` if no request has begun one.
+    pub(super) window_left: Option<Duration>,
 }
 
 impl Memory {
@@ -138,7 +141,8 @@ impl Memory {
                 from_shared: is_shared,
                 resets: self.resets.count(),
             });
-            answers.push(LocalAnswer { decision, is_shared, taken });
+            let window_left = window_left(ask, change.state().or(bucket.state), now);
+            answers.push(LocalAnswer { decision, is_shared, taken, window_left });
         }
         (answers, decided.verdict)
     }
@@ -168,7 +172,8 @@ impl Memory {
         }
         let taken = receipt(&ask.ask, change, receipts, now);
         let taken = taken.map(|receipt| BucketReceipt { receipt, from_shared: false, resets });
-        Some((LocalAnswer { decision, is_shared: false, taken }, verdict))
+        let window_left = window_left(&ask.ask, change.state().or(before), now);
+        Some((LocalAnswer { decision, is_shared: false, taken, window_left }, verdict))
     }
 
     /// The decision that one ask alone would get. Nothing is taken.
@@ -225,6 +230,12 @@ impl Memory {
         let hash = SipHasher13::new_with_keys(secret.0, secret.1).hash(key);
         Identity::new(LimitMark::of(name, sources, algorithm), hash.h1, hash.h2)
     }
+}
+
+/// The time that the window of a bucket with this state has left, if a request has begun it.
+fn window_left(ask: &Ask, state: Option<BucketState>, now: Now) -> Option<Duration> {
+    let Some(BucketState::FixedWindow(state)) = state else { return None };
+    ask.algorithm.window_left(state.start, ask.algorithm.time(now))
 }
 
 /// The receipt of what was taken, if receipts are needed.

@@ -88,6 +88,7 @@ impl Asking<'_> {
                         (Some(decision), None) => {
                             let receipt = reply.receipt.map(BucketReceipt::of);
                             claim.decide(decision, Decider::Redis, receipt);
+                            claim.window_left = reply.window_left;
                         }
                     }
                 }

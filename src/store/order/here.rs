@@ -47,6 +47,7 @@ impl Store {
                 self.shared.memory.take_one(&claim.question(), receipts, now)
         {
             claim.decide(answer.decision, answer.decider(), answer.taken);
+            claim.window_left = answer.window_left;
             return verdict;
         }
         let asks: PerAsk<_> = claims.iter().map(|claim| claim.question()).collect();
@@ -54,6 +55,7 @@ impl Store {
         drop(asks);
         for (claim, answer) in claims.iter_mut().zip(answers) {
             claim.decide(answer.decision, answer.decider(), answer.taken);
+            claim.window_left = answer.window_left;
         }
         verdict
     }
@@ -77,10 +79,13 @@ impl LocalAnswer {
 }
 
 /// Whether receipts are noted for these claims. They are needed if a request may be held and its client
-/// may leave meanwhile, and if a limit is settled later or holds a slot.
+/// may leave meanwhile, if a limit is settled later or holds a slot, and if the receipt tells the begin of a window.
 pub(super) fn receipt_use(claims: &[&mut Claim<'_>]) -> ReceiptUse {
     let comes_back = |claim: &&mut Claim<'_>| {
-        claim.ask.max_wait > MaxWait::NONE || claim.waits_for_another || claim.is_held_to_the_end()
+        claim.ask.max_wait > MaxWait::NONE
+            || claim.waits_for_another
+            || claim.is_held_to_the_end()
+            || claim.ask.algorithm.has_rolling_windows()
     };
     if claims.iter().any(comes_back) { ReceiptUse::Needed } else { ReceiptUse::Unneeded }
 }

@@ -17,6 +17,7 @@ mod redisson;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis::Value;
@@ -54,6 +55,8 @@ pub(super) struct BucketReply {
     pub(super) took: bool,
     /// What the bucket noted. `None` if it took nothing, and if no receipts were needed.
     pub(super) receipt: Option<Receipt>,
+    /// The time that the bucket's window has left. `None` if no request has begun one.
+    pub(super) window_left: Option<Duration>,
 }
 
 /// One worker's access to Redis.
@@ -175,9 +178,12 @@ impl Redis {
             Some(slot) => self.leases.forget(slot),
             None => {}
         }
-        let receipt = reply.receipt.filter(|_| took);
-        let receipt = receipt.map(|it| it.under(&ask.asked.ask.ask.algorithm, reply.at));
-        BucketReply { decision: reply.decision, took, receipt }
+        let algorithm = &ask.asked.ask.ask.algorithm;
+        // Redis notes a receipt wherever the limit itself lets the request pass.
+        let begin = reply.receipt.map(Receipt::time);
+        let window_left = begin.and_then(|begin| algorithm.window_left(begin, reply.at));
+        let receipt = reply.receipt.filter(|_| took).map(|it| it.under(algorithm, reply.at));
+        BucketReply { decision: reply.decision, took, receipt, window_left }
     }
 
     /// What the bucket would decide if the request had no other limit. Nothing is taken.

@@ -75,4 +75,8 @@ if beyond > 0 then
 else
   taken = struct_pack('>I1I7I4', 1, start, used)
 end
-return wait, untouched - cost, moved, taken, fresh_at, start > now + wait and start or now + wait
+local counts_at = start > now + wait and start or now + wait
+if align == 0 and wait == 0 then
+  counts_at = start
+end
+return wait, untouched - cost, moved, taken, fresh_at, counts_at

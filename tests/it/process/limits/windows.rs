@@ -3,7 +3,7 @@
 use jiff::{Timestamp, ToSpan, Unit, Zoned};
 
 use super::waiting::{limited, said};
-use crate::support::client::{Reply, get, statuses};
+use crate::support::client::{Connection, Reply, get, statuses};
 use crate::support::proxy::Proxy;
 use crate::support::redis::{RedisServer, in_both_stores};
 use crate::support::tidegate::{Tidegate, program};
@@ -52,6 +52,25 @@ fn a_window_on_the_clock_ends_with_it() {
         assert_eq!(refused.status, 429);
         assert!((after..=before).contains(&retry_after(&refused)));
     }
+}
+
+/// A regression: `t` was the window's whole length until its end.
+#[test]
+fn a_client_is_told_how_long_the_window_that_is_open_still_lasts() {
+    in_both_stores(|store| {
+        let limit = "rate = \"1000000/2s\"\nalgorithm = \"fixed-window\"";
+        let proxy = Proxy::answering().store(store).limit("client", limit).start();
+        let mut client = Connection::open(proxy.address);
+        let mut before = (0, 0);
+        wait_until("a second of the window has gone", || {
+            let state = client.get("/", &[]).header("ratelimit").unwrap();
+            let (left, seconds) = state.split_once(";r=").unwrap().1.split_once(";t=").unwrap();
+            let last = before;
+            before = (left.parse::<u64>().unwrap(), seconds.parse::<u64>().unwrap());
+            // In the same window as before, which had begun with a request.
+            last.1 == 2 && before.1 == 1 && before.0 < last.0
+        });
+    });
 }
 
 /// A regression: `t` was the window's whole length until a request was refused.
