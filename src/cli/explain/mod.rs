@@ -177,7 +177,7 @@ fn describe(
     text.finish_limits();
     if plan.decide.listen.is_some() {
         describe_calls(plan.limits_of(route), found.is_err(), text);
-        if let Err(why) = NormalPath::check_as_it_came(uri.path()) {
+        if let Err(why) = NormalPath::check_as_it_came(target.path()) {
             text.more(format_args!("where another proxy forwards it, 400: {why}"));
         }
     }
