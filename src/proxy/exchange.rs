@@ -6,6 +6,7 @@ use tokio::time::Instant;
 
 use super::client::Switched;
 use super::protocol::{GrpcKind, Protocol, plain, protocol};
+use super::refusal::Refusal;
 use crate::decide::{Form, Question};
 use crate::reading::Seen;
 use crate::upstream::progress::BodyEnd;
@@ -22,11 +23,25 @@ pub(super) struct Exchange {
     pub(super) body: Option<Incoming>,
     /// How far the request's body has come on its way upstream.
     pub(super) body_end: BodyEnd,
+    /// A server may have got the request's head.
+    pub(super) is_sent: bool,
     /// Set if the answer changes the connection to another protocol (status 101).
     pub(super) switched: Option<Box<Switched>>,
 }
 
 impl Exchange {
+    /// Whether the request was refused because of its client after a server may have begun to work on it. A client
+    /// must not be able to choose the moment at which what it used goes back.
+    pub(super) fn is_cut(&self, refusal: &Refusal<'_>) -> bool {
+        match refusal {
+            Refusal::Body(_) => true,
+            Refusal::Deadline => self.is_sent,
+            // The server may have waited for the rest of the body.
+            Refusal::Upstream(_) => !self.body_end.is_reached(),
+            _ => false,
+        }
+    }
+
     pub(super) fn of(request: Request<Incoming>) -> Self {
         let (head, body) = request.into_parts();
         Self::new(head, Some(body))
@@ -55,7 +70,9 @@ impl Exchange {
     fn new(head: request::Parts, body: Option<Incoming>) -> Self {
         let seen = Seen::of(&head.headers);
         let protocol = protocol(&head.method, &head.headers, seen);
-        let (began, body_end) = (Instant::now(), BodyEnd::default());
-        Self { began, head, asked: None, seen, protocol, body, body_end, switched: None }
+        let body_end = BodyEnd::default();
+        let began = Instant::now();
+        let (asked, is_sent, switched) = (None, false, None);
+        Self { began, head, asked, seen, protocol, body, body_end, is_sent, switched }
     }
 }

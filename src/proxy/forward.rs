@@ -100,7 +100,8 @@ pub(super) async fn send(
     let sent = match upstream.spec().on_abort {
         OnAbort::Close => {
             let asked = details.map(|details| &mut details.server);
-            upstream.send(request, sending, request_permit, asked).await
+            let is_sent = &mut exchange.is_sent;
+            upstream.send(request, sending, request_permit, asked, is_sent).await
         }
         OnAbort::Finish => send_to_end(upstream, request, sending, request_permit, permit).await?,
     };
@@ -225,7 +226,9 @@ async fn send_to_end(
     let (upstream, held) = (upstream.clone(), mem::take(permit));
     let (give, given) = oneshot::channel();
     spawn_local(async move {
-        let answered = upstream.send(request, sending, request_permit, None).await;
+        let mut is_sent = false;
+        let sent = upstream.send(request, sending, request_permit, None, &mut is_sent);
+        let answered = sent.await;
         let Err((answered, mut held)) = give.send((answered, held)) else { return };
         let Ok(UpstreamResponse { response, lease }) = answered else { return };
         held.answered(response.status(), response.headers());

@@ -196,7 +196,11 @@ impl Proxy {
                         Some(_) => refusal.meaning().status,
                         None => answer.status(),
                     };
-                    record.findings.permit.refused(status);
+                    match exchange.is_cut(&refusal) {
+                        // As if the client had left.
+                        true => drop(mem::take(&mut record.findings.permit)),
+                        false => record.findings.permit.refused(status),
+                    }
                     let closes = refusal.closes() || is_authority_form;
                     let closes = closes || !exchange.body_end.is_reached();
                     (answer.map(ResponseBody::whole), status, closes)

@@ -1,5 +1,6 @@
 //! Sends a request, to a second server if the first one fails.
 
+use std::mem;
 use std::sync::Arc;
 
 use http::{Request, Response};
@@ -44,7 +45,8 @@ struct FailedTry {
 
 impl Upstream {
     /// Sends a request (in origin form) and waits for the response's head. `asked` gets the server before it
-    /// answers, because this future may be dropped meanwhile.
+    /// answers, because this future may be dropped meanwhile. For the same reason `is_sent` is set as soon as a server may
+    /// have got the request's head.
     ///
     /// A connection that belongs to the client comes first, whatever `balance` says: the server takes its
     /// requests for those of this client.
@@ -66,6 +68,7 @@ impl Upstream {
         sending: Sending,
         mut permit: Option<RequestPermit>,
         mut asked: Option<&mut Option<Arc<str>>>,
+        is_sent: &mut bool,
     ) -> impl Future<Output = Result<UpstreamResponse, Unanswered>> {
         let Sending { client, response_timeout, affinity, wanted, private } = sending;
         let response_timeout = response_timeout.unwrap_or(self.spec.response_timeout);
@@ -111,6 +114,7 @@ impl Upstream {
                 if may_repeat {
                     body_end.keep();
                 }
+                let was_sent = mem::replace(is_sent, true);
                 match connection.send(request, may_repeat, &server.address, response_timeout).await
                 {
                     Ok(response) => {
@@ -121,6 +125,7 @@ impl Upstream {
                         return Ok(UpstreamResponse { response, lease });
                     }
                     Err(no_head) => {
+                        *is_sent = was_sent || no_head.unsent.is_none();
                         let exchange = in_flight.exchange;
                         permit = in_flight.into_permit();
                         let failed = FailedTry { index, connection, exchange, body_end };

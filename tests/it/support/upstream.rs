@@ -96,7 +96,7 @@ impl Upstream {
         (server, told, go)
     }
 
-    /// Does as the path says, until its client has gone: it says nothing, or half an answer. It says that it has each
+    /// Does as the path says, until its client has gone: it says nothing, or half an answer, or does not wait for the body. It says that it has each
     /// request that it does not answer in full.
     pub(crate) fn holding() -> (Self, Receiver<()>) {
         let (tell, told) = channel();
@@ -106,6 +106,10 @@ impl Upstream {
                 let half = b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf.";
                 let _ = match got.path() {
                     "/silent" => Ok(()),
+                    "/impatient" => {
+                        let _ = (reader.read(&mut [0; 100]), tell.send(()));
+                        return;
+                    }
                     "/half" => stream.write_all(half),
                     "/broken" => {
                         let _ = stream.write_all(half);

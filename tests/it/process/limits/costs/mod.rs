@@ -25,6 +25,7 @@ macro_rules! every_store {
     };
 }
 
+mod called_off;
 mod counting;
 mod estimate;
 mod model_apis;
