@@ -34,6 +34,8 @@ pub struct UpstreamSpec {
     pub(crate) retries: u32,
     /// What happens to a request whose client leaves before its answer has ended.
     pub(crate) on_abort: OnAbort,
+    /// With [`OnAbort::Finish`]: the most time that a request goes on after its client has left.
+    pub(crate) finish_timeout: Duration,
     /// The active health checks; `None` is none.
     pub(crate) health: Option<HealthSpec>,
     /// Whether a server that answers 429 or 503 with `retry-after` gets no requests for that time.
@@ -50,6 +52,11 @@ impl UpstreamSpec {
         let name = self.tls.as_ref().and_then(|tls| tls.host_name());
         let name = name.and_then(|name| HeaderValue::from_str(name).ok());
         name.unwrap_or_else(|| server.host())
+    }
+
+    /// How long a request may go on after its client has left. `None` if it ends at once.
+    pub(crate) fn outlives_client(&self) -> Option<Duration> {
+        (self.on_abort == OnAbort::Finish).then_some(self.finish_timeout)
     }
 }
 

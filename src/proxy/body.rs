@@ -17,14 +17,13 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::runtime::Handle;
 use tokio::task::spawn_local;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::grpc;
 use super::headers::answer::limit_trailers;
 use super::protocol::{GrpcKind, Protocol};
 use super::record::RequestRecord;
 use crate::observe::metrics::UpstreamFailure;
-use crate::plan::OnAbort;
 use crate::throttle::Permit;
 use crate::upstream::event_timeout::EventTimeout;
 use crate::upstream::progress::{BodyEnd, BodyFault, BodyPiece};
@@ -87,7 +86,8 @@ struct UpstreamAnswer {
     time_limit: EventTimeout,
     /// When the client got the last piece, if more are to come.
     given: Option<Instant>,
-    on_abort: OnAbort,
+    /// How long the answer is still read after its client has left. `None` if it is called off.
+    outlives_client: Option<Duration>,
 }
 
 /// A client that asks for the next piece later than this has left the answer unread. If the answer has broken
@@ -140,14 +140,15 @@ impl ResponseBody {
         incoming: Incoming,
         lease: ConnectionLease,
         time_limit: Duration,
-        on_abort: OnAbort,
+        outlives_client: Option<Duration>,
     ) -> Box<Self> {
         if incoming.is_end_stream() {
             lease.release();
             return Self::whole(Bytes::new());
         }
         let (lease, time_limit) = (Some(lease), EventTimeout::new(time_limit));
-        let streamed = UpstreamAnswer { incoming, lease, time_limit, given: None, on_abort };
+        let given = None;
+        let streamed = UpstreamAnswer { incoming, lease, time_limit, given, outlives_client };
         Self::of(BodySource::UpstreamAnswer(streamed))
     }
 
@@ -304,18 +305,15 @@ fn is_too_large(trailers: &HeaderMap) -> bool {
 impl Drop for ResponseBody {
     /// The client has left before the end of an answer that is to be read to its end.
     fn drop(&mut self) {
-        if let BodySource::UpstreamAnswer(answer) = &self.source
-            && answer.on_abort == OnAbort::Finish
+        if let BodySource::UpstreamAnswer(answer) = &mut self.source
+            && let Some(limit) = answer.outlives_client.take()
             && answer.lease.is_some()
             && Handle::try_current().is_ok()
         {
-            let mut rest = Self::of(mem::replace(&mut self.source, BodySource::Whole(None)));
-            if let BodySource::UpstreamAnswer(answer) = &mut rest.source {
-                answer.on_abort = OnAbort::Close;
-            }
+            let rest = Self::of(mem::replace(&mut self.source, BodySource::Whole(None)));
             let record = self.record.as_mut();
             let permit = record.map(|record| mem::take(&mut record.findings.permit));
-            spawn_local(rest.read_out(permit.unwrap_or_default()));
+            spawn_local(timeout(limit, rest.read_out(permit.unwrap_or_default())));
         }
     }
 }

@@ -2,16 +2,19 @@
 //! calls [`send`]. The connections are in `upstream`.
 
 use std::mem;
+use std::pin::pin;
 use std::rc::Rc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{HOST, HeaderValue};
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Request, Response, StatusCode, Uri, Version};
+use http::{HeaderMap, Request, Response, StatusCode, Uri, Version, response};
 use http_body::Body as _;
 use hyper::ext::ReasonPhrase;
 use tokio::sync::oneshot;
 use tokio::task::spawn_local;
+use tokio::time::timeout;
 
 use super::body::{Answer, ResponseBody};
 use super::client::{ClientConnection, Switched};
@@ -22,7 +25,7 @@ use super::headers::{self, answer, authenticates_connection, hop};
 use super::protocol::{GrpcKind, Protocol};
 use super::record::RequestDetails;
 use super::refusal::Refusal;
-use crate::plan::{Balance, OnAbort, Plan, RouteSpec};
+use crate::plan::{Balance, Plan, RouteSpec};
 use crate::reading::{Seen, most_bytes};
 use crate::request::client::Client;
 use crate::request::key::View;
@@ -95,15 +98,24 @@ pub(super) async fn send(
         Purpose::Any | Purpose::Http1 | Purpose::Http2 => client.private.get().cloned(),
     };
     let response_timeout = route.options().response_timeout;
-    let sending =
-        Sending { client: address.address.into(), response_timeout, affinity, wanted, private };
-    let sent = match upstream.spec().on_abort {
-        OnAbort::Close => {
+    let sending = Sending {
+        client: address.address.into(),
+        response_timeout,
+        affinity,
+        wanted,
+        private,
+        open: None,
+    };
+    let sent = match upstream.spec().outlives_client() {
+        None => {
             let asked = details.map(|details| &mut details.server);
             let is_sent = &mut exchange.is_sent;
             upstream.send(request, sending, request_permit, asked, is_sent).await
         }
-        OnAbort::Finish => send_to_end(upstream, request, sending, request_permit, permit).await?,
+        Some(limit) => {
+            let sending = send_to_end(upstream, request, sending, request_permit, limit, permit);
+            Box::pin(sending).await?
+        }
     };
     let answered = match sent {
         Ok(answered) => answered,
@@ -113,11 +125,7 @@ pub(super) async fn send(
                 exchange.body = Some(body);
                 exchange.body_end = Default::default();
             }
-            return Err(match exchange.body_end.fault() {
-                Some(BodyFault::ClientLeft) => Refusal::ClientLeft,
-                Some(fault) => Refusal::Body(fault),
-                None => Refusal::Upstream(error),
-            });
+            return Err(exchange.body_end.fault().map_or(Refusal::Upstream(error), faulty));
         }
     };
     if answered.response.status() != StatusCode::SWITCHING_PROTOCOLS {
@@ -176,32 +184,12 @@ fn answer_to_client(
 ) -> Result<Answer, Refusal<'static>> {
     let UpstreamResponse { response, mut lease } = answered;
     let (mut head, incoming) = response.into_parts();
-    let fault = match head.version == Version::HTTP_2 {
-        true if list_size(&head.headers) > MOST_IN_ANSWER => Some(ServerFailure::HeadTooLarge),
-        true => headers::invalid_name(&head.headers).map(|_| ServerFailure::FieldName),
-        // hyper has looked.
-        false => None,
-    };
-    if let Some(fault) = fault {
+    if let Err(fault) = examine(&mut head, &mut lease, Some((client, asked_by))) {
         return Err(failed(&lease, fault));
     }
-    // If a body comes in spite of the status, it must not be taken for the next answer.
-    if head.status == StatusCode::NO_CONTENT && answer::announces_body(&head.headers) {
-        lease.end_soon();
-    }
-    let seen = Seen::of(&head.headers);
-    if authenticates_connection(&head.headers, seen) {
-        lease.belongs_to(client.private.get_or_init(Rc::default));
-    }
-    let tells_protocols =
-        head.status == StatusCode::UPGRADE_REQUIRED && asked_by != Version::HTTP_2;
-    match answer::remove_hop_by_hop(&mut head.headers, seen, tells_protocols) {
-        Framing::Clear => {}
-        Framing::Doubtful => lease.end_soon(),
-        Framing::Unknown => return Err(failed(&lease, ServerFailure::Coding)),
-    }
-    let (time_limit, on_abort) = (upstream.spec().idle_timeout, upstream.spec().on_abort);
-    let body = ResponseBody::streamed(incoming, lease, time_limit, on_abort);
+    let spec = upstream.spec();
+    let outlives_client = spec.outlives_client();
+    let body = ResponseBody::streamed(incoming, lease, spec.idle_timeout, outlives_client);
     let reason = head.extensions.remove::<ReasonPhrase>();
     head.extensions.clear();
     if let Some(reason) = reason {
@@ -211,33 +199,115 @@ fn answer_to_client(
     Ok(Response::from_parts(head, body))
 }
 
-/// Sends a request that goes on to its end, even if its client leaves and this future is dropped. What the request
-/// holds of its limits goes with it, and comes back with the answer.
+/// Looks at the head of an answer before anybody reads its body, and removes what concerns the server's connection
+/// alone. If another answer on this connection could not be trusted, the connection ends with this one. `reader` is who
+/// gets the answer, and its version. `None` if the client has left.
 ///
 /// # Errors
-/// After a panic.
+/// If nobody may read the answer.
+fn examine(
+    head: &mut response::Parts,
+    lease: &mut ConnectionLease,
+    reader: Option<(&ClientConnection, Version)>,
+) -> Result<(), ServerFailure> {
+    if head.version == Version::HTTP_2 {
+        if list_size(&head.headers) > MOST_IN_ANSWER {
+            return Err(ServerFailure::HeadTooLarge);
+        }
+        // hyper looks only over HTTP/1.1.
+        if headers::invalid_name(&head.headers).is_some() {
+            return Err(ServerFailure::FieldName);
+        }
+    }
+    if head.status == StatusCode::SWITCHING_PROTOCOLS {
+        return Err(ServerFailure::Switched);
+    }
+    // If a body comes in spite of the status, it must not be taken for the next answer.
+    if head.status == StatusCode::NO_CONTENT && answer::announces_body(&head.headers) {
+        lease.end_soon();
+    }
+    let seen = Seen::of(&head.headers);
+    if authenticates_connection(&head.headers, seen) {
+        match reader {
+            Some((client, _)) => lease.belongs_to(client.private.get_or_init(Rc::default)),
+            None => lease.end_soon(),
+        }
+    }
+    let tells_protocols = head.status == StatusCode::UPGRADE_REQUIRED
+        && reader.is_some_and(|(_, asked_by)| asked_by != Version::HTTP_2);
+    match answer::remove_hop_by_hop(&mut head.headers, seen, tells_protocols) {
+        Framing::Clear => {}
+        Framing::Doubtful => lease.end_soon(),
+        Framing::Unknown => return Err(ServerFailure::Coding),
+    }
+    Ok(())
+}
+
+/// Sends a request that goes on to its end, even if its client leaves and this future is dropped, but for no longer
+/// than `limit` from then on. What the request holds of its limits goes with it, and comes back with the answer.
+///
+/// # Errors
+/// If the request's body failed, and after a panic.
 async fn send_to_end(
     upstream: &Rc<Upstream>,
-    request: Request<RequestBody>,
-    sending: Sending,
+    mut request: Request<RequestBody>,
+    mut sending: Sending,
     request_permit: Option<RequestPermit>,
+    limit: Duration,
     permit: &mut Permit,
 ) -> Result<Result<UpstreamResponse, Unanswered>, Refusal<'static>> {
     let (upstream, held) = (upstream.clone(), mem::take(permit));
-    let (give, given) = oneshot::channel();
+    let (mut give, given) = oneshot::channel();
+    let (open, fault) = request.body_mut().outlive_client();
+    sending.open = Some(open);
     spawn_local(async move {
         let mut is_sent = false;
-        let sent = upstream.send(request, sending, request_permit, None, &mut is_sent);
-        let answered = sent.await;
-        let Err((answered, mut held)) = give.send((answered, held)) else { return };
-        let Ok(UpstreamResponse { response, lease }) = answered else { return };
-        held.answered(response.status(), response.headers());
-        let (time_limit, body) = (upstream.spec().idle_timeout, response.into_body());
-        ResponseBody::streamed(body, lease, time_limit, OnAbort::Close).read_out(held).await;
+        let answering = upstream.send(request, sending, request_permit, None, &mut is_sent);
+        let mut answering = pin!(answering);
+        let answered = tokio::select! {
+            biased;
+            answered = answering.as_mut() => answered,
+            () = give.closed() => {
+                let ending = async { read_out(&upstream, answering.await, held).await };
+                return drop(timeout(limit, ending).await);
+            }
+        };
+        if let Err((answered, held)) = give.send((answered, held)) {
+            drop(timeout(limit, read_out(&upstream, answered, held)).await);
+        }
     });
-    let (answered, held) = given.await.map_err(|_| Refusal::Panic)?;
-    *permit = held;
-    Ok(answered)
+    tokio::select! {
+        biased;
+        given = given => {
+            let (answered, held) = given.map_err(|_| Refusal::Panic)?;
+            *permit = held;
+            Ok(answered)
+        }
+        // The server may already be at work, so the request goes on.
+        Ok(fault) = fault => Err(faulty(fault)),
+    }
+}
+
+/// Reads an answer that nobody waits for, and throws it away. `held` is what the request holds of its limits.
+async fn read_out(
+    upstream: &Upstream,
+    answered: Result<UpstreamResponse, Unanswered>,
+    mut held: Permit,
+) {
+    let Ok(UpstreamResponse { response, mut lease }) = answered else { return };
+    held.answered(response.status(), response.headers());
+    let (mut head, body) = response.into_parts();
+    if examine(&mut head, &mut lease, None).is_ok() {
+        let time_limit = upstream.spec().idle_timeout;
+        ResponseBody::streamed(body, lease, time_limit, None).read_out(held).await;
+    }
+}
+
+fn faulty(fault: BodyFault) -> Refusal<'static> {
+    match fault {
+        BodyFault::ClientLeft => Refusal::ClientLeft,
+        fault => Refusal::Body(fault),
+    }
 }
 
 fn failed(lease: &ConnectionLease, failure: ServerFailure) -> Refusal<'static> {

@@ -13,6 +13,7 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use smallvec::SmallVec;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::event_timeout::EventTimeout;
@@ -37,10 +38,22 @@ struct Streamed {
     end: BodyEnd,
     /// Notes the pieces that have come from the client. `None` for a body that was kept.
     overhead: Option<Rc<Overhead>>,
+    /// Set if the request outlives its client.
+    outliving: Option<OutlivingBody>,
     /// The bytes that the connection had read when the last piece came, and when this was last checked.
     read: (u64, u64),
     /// What counts the request as an upload, until all of the body has come.
     upload: Option<UploadPermit>,
+}
+
+/// What a body has whose request goes on if the client sends no more of it. The server then waits for the rest: an end
+/// of the connection would not stop every API, and its slots would be free.
+#[derive(Debug)]
+struct OutlivingBody {
+    /// Who waits for the answer. `None` once the fault was told.
+    told: Option<oneshot::Sender<BodyFault>>,
+    /// Ends with the exchange.
+    exchange: oneshot::Receiver<()>,
 }
 
 /// The names of the fields that may follow a body.
@@ -78,6 +91,7 @@ impl RequestBody {
             read: (overhead.read(), overhead.read()),
             overhead: Some(overhead),
             upload: None,
+            outliving: None,
         })))
     }
 
@@ -90,6 +104,7 @@ impl RequestBody {
             trailers: Trailers::new(),
             end: BodyEnd::begin(),
             overhead: None,
+            outliving: None,
             read: (0, 0),
             upload: None,
         })))
@@ -115,6 +130,16 @@ impl RequestBody {
         }
     }
 
+    /// The request goes on if the client sends no more of its body. The sender is to be dropped when the exchange is
+    /// over. The receiver gets the fault.
+    pub(crate) fn outlive_client(&mut self) -> (oneshot::Sender<()>, oneshot::Receiver<BodyFault>) {
+        let ((open, exchange), (tell, fault)) = (oneshot::channel(), oneshot::channel());
+        if let Some(body) = &mut self.0 {
+            body.outliving = Some(OutlivingBody { told: Some(tell), exchange });
+        }
+        (open, fault)
+    }
+
     /// A handle that shows how far the body has come.
     pub(crate) fn end(&self) -> BodyEnd {
         self.0.as_ref().map(|streamed| streamed.end.clone()).unwrap_or_default()
@@ -129,6 +154,51 @@ impl Streamed {
         let now = self.overhead.as_ref().map_or(before, |overhead| overhead.read());
         self.read.1 = now;
         now != before && now - at_piece <= MOST_OF_FRAME
+    }
+
+    fn poll_next(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<BodyPiece>, BodyFault>>> {
+        let Poll::Ready(frame) = Pin::new(&mut self.source).poll_frame(cx) else {
+            self.end.await_sender();
+            if self.has_part_come() {
+                self.time_limit.renew();
+            }
+            ready!(self.time_limit.poll_over(cx));
+            return Poll::Ready(Some(Err(self.end.fail(BodyFault::Stalled))));
+        };
+        self.time_limit.renew();
+        Poll::Ready(match frame {
+            None => {
+                self.end.reach();
+                self.upload = None;
+                None
+            }
+            Some(Err(error)) => Some(Err(self.end.fail(BodyFault::of(&*error)))),
+            Some(Ok(frame)) => {
+                let length = frame.data_ref().map_or(0, Bytes::len);
+                if let Some(overhead) = &self.overhead {
+                    overhead.piece(length);
+                    self.read = (overhead.read(), overhead.read());
+                }
+                match self.allowance.checked_sub(length as u64) {
+                    None => Some(Err(self.end.fail(BodyFault::TooLarge))),
+                    Some(rest) => {
+                        self.allowance = rest;
+                        // hyper does not poll again after the trailers or the last piece.
+                        let ended = frame.is_trailers() || self.source.is_end_stream();
+                        if ended {
+                            self.upload = None;
+                        }
+                        let progress = if ended { Progress::Reached } else { Progress::Offered };
+                        self.end.note(&frame, progress(Instant::now()));
+                        let frame = self.limit_trailers(frame);
+                        Some(Ok(frame.map_data(|bytes| BodyPiece::new(bytes, self.end.clone()))))
+                    }
+                }
+            }
+        })
     }
 
     fn limit_trailers(&self, frame: Frame<Bytes>) -> Frame<Bytes> {
@@ -157,49 +227,29 @@ impl Body for RequestBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<BodyPiece>, BodyFault>>> {
         let Some(body) = &mut self.0 else { return Poll::Ready(None) };
-        let Poll::Ready(frame) = Pin::new(&mut body.source).poll_frame(cx) else {
-            body.end.await_sender();
-            if body.has_part_come() {
-                body.time_limit.renew();
-            }
-            ready!(body.time_limit.poll_over(cx));
-            return Poll::Ready(Some(Err(body.end.fail(BodyFault::Stalled))));
+        let failed = body.outliving.as_ref().and_then(|_| body.end.fault());
+        let fault = match failed {
+            Some(fault) => fault,
+            None => match ready!(body.poll_next(cx)) {
+                Some(Err(fault)) => fault,
+                frame => return Poll::Ready(frame),
+            },
         };
-        body.time_limit.renew();
-        Poll::Ready(match frame {
-            None => {
-                body.end.reach();
-                body.upload = None;
-                None
+        if let Some(outliving) = &mut body.outliving {
+            if let Some(told) = outliving.told.take() {
+                // The client's connection need not read on.
+                body.source = Either::Right(Full::default());
+                let _ = told.send(fault);
             }
-            Some(Err(error)) => Some(Err(body.end.fail(BodyFault::of(&*error)))),
-            Some(Ok(frame)) => {
-                let length = frame.data_ref().map_or(0, Bytes::len);
-                if let Some(overhead) = &body.overhead {
-                    overhead.piece(length);
-                    body.read = (overhead.read(), overhead.read());
-                }
-                match body.allowance.checked_sub(length as u64) {
-                    None => Some(Err(body.end.fail(BodyFault::TooLarge))),
-                    Some(rest) => {
-                        body.allowance = rest;
-                        // hyper does not poll again after the trailers or the last piece.
-                        let ended = frame.is_trailers() || body.source.is_end_stream();
-                        if ended {
-                            body.upload = None;
-                        }
-                        let progress = if ended { Progress::Reached } else { Progress::Offered };
-                        body.end.note(&frame, progress(Instant::now()));
-                        let frame = body.limit_trailers(frame);
-                        Some(Ok(frame.map_data(|bytes| BodyPiece::new(bytes, body.end.clone()))))
-                    }
-                }
-            }
-        })
+            let _ = ready!(Pin::new(&mut outliving.exchange).poll(cx));
+            body.outliving = None;
+        }
+        Poll::Ready(Some(Err(fault)))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.as_ref().is_none_or(|body| body.source.is_end_stream())
+        let is_whole = |body: &Streamed| body.source.is_end_stream() && body.end.fault().is_none();
+        self.0.as_deref().is_none_or(is_whole)
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -36,6 +36,7 @@ use std::time::Duration;
 
 use http::Response;
 use hyper::body::Incoming;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use self::balance::{Affinity, Chooser, server_hash};
@@ -77,6 +78,8 @@ pub(crate) struct Sending {
     pub(crate) wanted: Purpose,
     /// The connections that belong to the request's client. `None` if there are none. [`Purpose::Own`] needs them.
     pub(crate) private: Option<Rc<PrivateConnections>>,
+    /// Dropped when the exchange is over, for a request that outlives its client.
+    pub(crate) open: Option<oneshot::Sender<()>>,
 }
 
 /// A response whose body is still to come, and its connection.

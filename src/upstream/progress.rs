@@ -70,7 +70,8 @@ pub(super) enum Progress {
     Awaited,
     /// All of the body was handed on. The time is when the last piece was handed on, or when a part of it last left.
     Reached(Instant),
-    Failed(BodyFault),
+    /// No more will come. The time is when it failed: a server that is still to answer has its time from then on.
+    Failed(BodyFault, Instant),
 }
 
 /// A piece of a body on its way out. hyper may hold a long piece for minutes. It removes from the piece what the socket
@@ -160,18 +161,20 @@ impl BodyEnd {
     /// Why the body did not reach its end.
     pub(crate) fn fault(&self) -> Option<BodyFault> {
         match self.progress()? {
-            Progress::Failed(fault) => Some(fault),
+            Progress::Failed(fault, _) => Some(fault),
             _ => None,
         }
     }
 
     /// Since when the receiver has to act, for a message that was handed over at `sent`. `None` while the sender
-    /// has to send more, and after the body failed.
+    /// has to send more.
     pub(crate) fn awaits_receiver_since(&self, sent: Instant) -> Option<Instant> {
         match self.progress() {
             None => Some(sent),
-            Some(Progress::Offered(since) | Progress::Reached(since)) => Some(since),
-            Some(Progress::Awaited | Progress::Failed(_)) => None,
+            Some(
+                Progress::Offered(since) | Progress::Reached(since) | Progress::Failed(_, since),
+            ) => Some(since),
+            Some(Progress::Awaited) => None,
         }
     }
 
@@ -211,7 +214,7 @@ impl BodyEnd {
     }
 
     pub(super) fn fail(&self, fault: BodyFault) -> BodyFault {
-        self.set(|| Progress::Failed(fault));
+        self.set(|| Progress::Failed(fault, Instant::now()));
         fault
     }
 }

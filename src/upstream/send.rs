@@ -70,7 +70,7 @@ impl Upstream {
         mut asked: Option<&mut Option<Arc<str>>>,
         is_sent: &mut bool,
     ) -> impl Future<Output = Result<UpstreamResponse, Unanswered>> {
-        let Sending { client, response_timeout, affinity, wanted, private } = sending;
+        let Sending { client, response_timeout, affinity, wanted, private, open } = sending;
         let response_timeout = response_timeout.unwrap_or(self.spec.response_timeout);
         let mut tries = Tries::new(&request, wanted, self.spec.retries);
         self.budget.earn();
@@ -121,7 +121,8 @@ impl Upstream {
                         drop(body_end.take_kept());
                         self.note_answer(server, &response, was_up);
                         let owner = private.filter(|_| is_own);
-                        let lease = ConnectionLease { connection, body_end, in_flight, owner };
+                        let lease =
+                            ConnectionLease { connection, body_end, in_flight, owner, _open: open };
                         return Ok(UpstreamResponse { response, lease });
                     }
                     Err(no_head) => {

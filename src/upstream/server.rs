@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::connection::Connection;
@@ -145,6 +146,8 @@ pub(crate) struct ConnectionLease {
     pub(super) in_flight: InFlight,
     /// Where the connection goes afterwards, if it belongs to a client.
     pub(super) owner: Option<Rc<PrivateConnections>>,
+    /// Until the exchange is over, its request's body waits although its client has left.
+    pub(super) _open: Option<oneshot::Sender<()>>,
 }
 
 impl ConnectionLease {

@@ -42,6 +42,8 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "further tries where nothing was sent, or where a second try is safe; in all at most a tenth of the requests"),
     setting(at!(on_abort), Kind::Word(spellings::<OnAbort>), Value("\"close\""),
         "a request whose client has left ends; or `\"finish\"`: it goes on to its end and holds what it has taken until then, for APIs that go on working when their caller hangs up"),
+    setting(at!(finish_timeout), Kind::TIME_ABOVE_ZERO, Value("\"10m\""),
+        "beside `on_abort = \"finish\"`: the time after which a request ends at the latest whose client has left"),
     setting(at!(health, health), Kind::Table(&HEALTH), Words("none"),
         "a request that each server is asked now and then; a server that fails is set aside"),
     setting(at!(respect_retry_after), Kind::Flag, Value("false"),
@@ -97,6 +99,9 @@ fn one(
     let balance = balance(&mut section, prefixes).unwrap_or_default();
     if !section.has(|name| name == "max_requests") {
         warn_unused(&section, "queue_timeout", "max_requests = 100");
+    }
+    if !section.has(|name| name == "on_abort") {
+        warn_unused(&section, "finish_timeout", "on_abort = \"finish\"");
     }
     let spec = UpstreamSpec { name, servers, balance, tls, ..UpstreamSpec::default() };
     read(SETTINGS, section, spec)

@@ -166,3 +166,122 @@ fn what_its_answer_costs_is_still_read() {
         wait_until("the answer has settled it", || remaining(&proxy) == Some(93));
     }
 }
+
+const CHUNKS: &str = "transfer-encoding: chunked\r\n\r\n5\r\nhello";
+
+/// A regression: sixty requests ran at once in an API with a limit of two. Each of their clients had sent the half of a
+/// body, and no more.
+#[test]
+fn a_request_whose_body_fails_holds_its_slot_until_the_api_has_answered() {
+    let stubborn = Stubborn::start();
+    let proxy = Proxy::of_one_worker(&stubborn.api)
+        .admin()
+        .section("[log]\naccess = true")
+        .server("body_timeout = \"300ms\"\nmax_body_size = \"1KiB\"")
+        .limit("held", "algorithm = \"concurrency\"\nlimit = 1\nkey = []")
+        .upstream("on_abort = \"finish\"\nmax_requests = 2")
+        .start();
+    let holds_on = |name: &str| {
+        assert_eq!(get(proxy.address, "/", &[]).status, 429, "{name}: the slot is held");
+        stubborn.go.send(()).unwrap();
+        assert!(stubborn.hears(), "{name}: the whole answer is taken");
+        wait_until("the slot is free", || get(proxy.address, "/", &[]).status == 200);
+    };
+    for (name, status, head, rest) in [
+        ("it stalls", 408, "content-length: 9\r\n\r\nhalf", String::new()),
+        ("it is broken", 400, CHUNKS, "\r\nnothing\r\n".to_owned()),
+        ("it is too large", 413, CHUNKS, format!("\r\n800\r\n{}", "x".repeat(2048))),
+    ] {
+        let mut client = Connection::open(proxy.address);
+        client.send(format!("POST /slow HTTP/1.1\r\nhost: a\r\n{head}"));
+        assert!(!stubborn.hears(), "{name}: it has begun");
+        client.send(rest);
+        assert_eq!(client.reply("POST").status, status, "{name}");
+        holds_on(name);
+    }
+    let mut client = Connection::open(proxy.address);
+    client.send("POST /left HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\nhalf");
+    assert!(!stubborn.hears());
+    drop(client);
+    proxy.log.wait("request", |line| line["path"] == "/left" && line["status"] == 499);
+    holds_on("its client has left");
+    let mut client = Client::open(proxy.address);
+    let mut call = client.upload("POST", "/reset", &[]);
+    call.send(b"half");
+    assert!(!stubborn.hears());
+    call.reset();
+    proxy.log.wait("request", |line| line["path"] == "/reset" && line["status"] == 499);
+    holds_on("its stream was reset");
+}
+
+/// A regression: event streams that nobody read any more held `max_requests` for ever.
+#[test]
+fn what_nobody_reads_ends_after_finish_timeout() {
+    let (holding, told) = Upstream::holding();
+    let (endless, ended) = Upstream::endless();
+    let upstream = "on_abort = \"finish\"\nmax_requests = 1\nqueue_timeout = \"1ms\"\n\
+                    finish_timeout = \"200ms\"";
+    let proxy = Proxy::of_one_worker(&holding).upstream(upstream).start();
+    for (request, length) in [("GET /silent", 0), ("GET /half", 0), ("POST /silent", 9)] {
+        let mut client = Connection::open(proxy.address);
+        let head = format!("{request} HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\n");
+        client.send(head);
+        told.recv_timeout(PATIENCE).unwrap();
+        assert_eq!(get(proxy.address, "/", &[]).status, 503, "{request}");
+        drop(client);
+        wait_until("the place is free", || get(proxy.address, "/", &[]).status == 200);
+    }
+    let proxy = Proxy::of_one_worker(&endless).upstream(upstream).start();
+    let mut client = Connection::open(proxy.address);
+    client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+    client.exactly(100);
+    drop(client);
+    ended.recv_timeout(PATIENCE).expect("the stream ends");
+}
+
+/// A regression: an answer that nobody waited for was not looked at, and its second half was the answer to the next
+/// client of the connection.
+#[test]
+fn the_next_client_does_not_get_the_rest_of_an_answer_that_nobody_waited_for() {
+    for evil in [
+        "204 No Content\r\ncontent-length: 43\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nEVIL!",
+        "200 OK\r\ntransfer-encoding: chunked\r\ncontent-length: 3\r\n\r\n0\r\n\r\n",
+        "200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        "401 Unauthorized\r\nwww-authenticate: NTLM\r\ncontent-length: 0\r\n\r\n",
+    ] {
+        let ((tell, told), (go, gone)) = (channel(), channel::<()>());
+        let gone = Mutex::new(gone);
+        let api = Upstream::raw(move |mut stream| {
+            let mut reader = BufReader::new(stream.try_clone().unwrap());
+            let mut words = "fresh";
+            while let Some(got) = read_head(&mut reader) {
+                let said = match got.path() {
+                    "/evil" => {
+                        let _ = tell.send(());
+                        let _ = gone.lock().unwrap().recv();
+                        format!("HTTP/1.1 {evil}").into_bytes()
+                    }
+                    _ => ok(words),
+                };
+                if stream.write_all(&said).is_err() {
+                    return;
+                }
+                words = "used";
+            }
+        });
+        let proxy = Proxy::of_one_worker(&api)
+            .admin()
+            .section("[log]\naccess = true")
+            .limit("held", SLOTS)
+            .upstream("on_abort = \"finish\"")
+            .start();
+        let mut client = Connection::open(proxy.address);
+        client.send("GET /evil HTTP/1.1\r\nhost: a\r\n\r\n");
+        told.recv_timeout(PATIENCE).unwrap();
+        drop(client);
+        proxy.log.wait("request", |line| line["status"] == 499);
+        go.send(()).unwrap();
+        wait_until("the answer has ended", || remaining(&proxy) == Some(2));
+        assert_eq!(get(proxy.address, "/victim", &[]).text(), "fresh", "{evil}");
+    }
+}
