@@ -1,12 +1,11 @@
 //! Connections that have changed to another protocol. Their bytes are copied both ways, unread.
 
 use std::cell::Cell;
-use std::pin::pin;
 
-use tokio::io::copy_bidirectional;
+use tokio::io::{AsyncWriteExt as _, copy_bidirectional};
 use tokio::sync::Notify;
 use tokio::sync::watch::Receiver;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::io::{InspectReader, InspectWriter};
 
 use super::stream::ClientStream;
@@ -36,6 +35,7 @@ pub(super) async fn join(
     // The server may close instead of changing the protocol.
     let Some(server) = lease.switched().await else { return TunnelEnd::Closed };
     let (moved, is_half_open) = (Cell::new(Instant::now()), Cell::new(false));
+    let has_left = Cell::new(false);
     let side_end = Notify::new();
     let note = |_: &[u8]| moved.set(Instant::now());
     // An empty piece is the end.
@@ -47,34 +47,43 @@ pub(super) async fn join(
         }
     };
     let client = InspectWriter::new(client, note);
-    let mut client = InspectReader::new(client, read);
+    let mut client = InspectReader::new(client, |piece: &[u8]| {
+        has_left.set(piece.is_empty());
+        read(piece);
+    });
     let mut server = InspectReader::new(server, |piece: &[u8]| {
         permit.read(piece);
         if piece.is_empty() {
             read(piece);
         }
     });
-    let mut copying = pin!(copy_bidirectional(&mut client, &mut server));
-    loop {
+    let mut copying = Box::pin(copy_bidirectional(&mut client, &mut server));
+    let end = loop {
         let (limit, end) = match is_half_open.get() {
             true => (times.get().tunnel.min(times.get().body), TunnelEnd::Closed),
             false => (times.get().tunnel, TunnelEnd::Silent),
         };
         let (now, due) = (Instant::now(), moved.get().checked_add(limit));
         if due.is_some_and(|due| due <= now) {
-            return end;
+            break end;
         }
         tokio::select! {
-            copied = copying.as_mut() => {
-                if copied.is_err() {
-                    lease.abandon();
-                }
-                return TunnelEnd::Closed;
-            }
+            copied = copying.as_mut() => match copied {
+                Ok(_) => return TunnelEnd::Closed,
+                Err(_) => break TunnelEnd::Closed,
+            },
             // `FAR` stands in for a time that the clock cannot express.
             () = sleep_until(due.unwrap_or(now + FAR)) => {}
             () = side_end.notified() => {}
             Ok(()) = news.changed() => {}
         }
+    };
+    drop(copying);
+    lease.abandon();
+    if has_left.get() {
+        let limit = times.get().body;
+        server.into_inner().end(limit).await;
+        let _ = timeout(limit, client.shutdown()).await;
     }
+    end
 }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{HOST, HeaderValue};
+use http::header::{HOST, HeaderValue, UPGRADE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Request, Response, StatusCode, Uri, Version, response};
 use http_body::Body as _;
@@ -21,7 +21,7 @@ use super::client::{ClientConnection, Switched};
 use super::exchange::Exchange;
 use super::headers::answer::Framing;
 use super::headers::x_forwarded::{Origin, write_forwarded};
-use super::headers::{self, answer, authenticates_connection, hop};
+use super::headers::{self, answer, authorized_by, challenges_connection, hop};
 use super::protocol::{GrpcKind, Protocol};
 use super::record::RequestDetails;
 use super::refusal::Refusal;
@@ -84,8 +84,8 @@ pub(super) async fn send(
     }
     exchange.body_end = request.body().end();
     let Way { upstream, route, address, affinity, details, permit, .. } = way;
-    let wanted = if authenticates_connection(request.headers(), seen) {
-        Purpose::Own
+    let wanted = if let Some(needed) = authorized_by(request.headers(), seen) {
+        needed
     } else if switching.is_some() {
         Purpose::Http1
     } else if exchange.protocol == Protocol::Grpc(GrpcKind::Native) {
@@ -93,10 +93,7 @@ pub(super) async fn send(
     } else {
         Purpose::Any
     };
-    let private = match wanted {
-        Purpose::Own => Some(client.private.get_or_init(Rc::default).clone()),
-        Purpose::Any | Purpose::Http1 | Purpose::Http2 => client.private.get().cloned(),
-    };
+    let private = client.private.get().cloned();
     let response_timeout = route.options().response_timeout;
     let sending = Sending {
         client: address.address.into(),
@@ -227,7 +224,7 @@ fn examine(
         lease.end_soon();
     }
     let seen = Seen::of(&head.headers);
-    if authenticates_connection(&head.headers, seen) {
+    if challenges_connection(&head.headers, seen) {
         match reader {
             Some((client, _)) => lease.belongs_to(client.private.get_or_init(Rc::default)),
             None => lease.end_soon(),
@@ -347,7 +344,10 @@ fn write_host(headers: &mut HeaderMap, upstream: &Upstream) -> HeaderValue {
 /// The answer to an upgrade, and the server's side of the tunnel.
 fn switch(answered: UpstreamResponse) -> (Answer, Switched) {
     let UpstreamResponse { response, mut lease } = answered;
-    lease.switch();
+    // A client of another protocol may have said all, and still read.
+    let upgrade = response.headers().get(UPGRADE).map(HeaderValue::as_bytes);
+    let is_websocket = upgrade.is_some_and(|it| it.eq_ignore_ascii_case(b"websocket"));
+    lease.switch(is_websocket);
     let (mut head, _) = response.into_parts();
     // No HTTP body follows, so its coding does not matter.
     let seen = Seen::of(&head.headers);

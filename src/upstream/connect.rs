@@ -84,9 +84,19 @@ impl Connector {
             Endpoint::Tcp { host, port } => (host, *port),
         };
         let stream = self.connect(server, host, port).await?;
+        // A connection of HTTP/2 for one request alone ends by a reset: clients ask for such connections, and each would
+        // leave a port unusable for a minute.
+        let reset_at_end = |stream: &TcpStream| {
+            if matches!(wanted, Purpose::Http1 | Purpose::Own) {
+                let _ = stream.set_zero_linger();
+            }
+        };
         match server.scheme {
             Scheme::Http => http1(Left(Left(stream))).await,
-            Scheme::H2c => http2(Left(Left(stream))).await,
+            Scheme::H2c => {
+                reset_at_end(&stream);
+                http2(Left(Left(stream))).await
+            }
             Scheme::Https => {
                 let stream = match self.shake_hands(stream, host, wanted).await {
                     // The server speaks HTTP/2 alone. The request is served without the upgrade.
@@ -96,9 +106,12 @@ impl Connector {
                     }
                     shaken => shaken?,
                 };
-                let (_, session) = stream.get_ref();
+                let (socket, session) = stream.get_ref();
                 match session.alpn_protocol() {
-                    Some(H2) => http2(Right(Box::new(stream))).await,
+                    Some(H2) => {
+                        reset_at_end(socket);
+                        http2(Right(Box::new(stream))).await
+                    }
                     _ => http1(Right(Box::new(stream))).await,
                 }
             }

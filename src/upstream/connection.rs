@@ -223,6 +223,13 @@ impl Connection {
         }
     }
 
+    /// Nothing more has to arrive: over HTTP/1.1 the connection ends by a reset, unless it is used again.
+    pub(super) fn abandon(&self) {
+        if let Self::Http1(connection) = self {
+            connection.socket.abandon();
+        }
+    }
+
     /// Whether the server has sent anything since the request.
     pub(super) fn has_heard(&self) -> bool {
         match self {

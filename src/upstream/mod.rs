@@ -76,7 +76,7 @@ pub(crate) struct Sending {
     pub(crate) affinity: Option<Affinity>,
     /// What the request needs of its connection.
     pub(crate) wanted: Purpose,
-    /// The connections that belong to the request's client. `None` if there are none. [`Purpose::Own`] needs them.
+    /// The connections that belong to the request's client. `None` if there are none.
     pub(crate) private: Option<Rc<PrivateConnections>>,
     /// Dropped when the exchange is over, for a request that outlives its client.
     pub(crate) open: Option<oneshot::Sender<()>>,

@@ -10,8 +10,8 @@ pub(crate) enum Purpose {
     Http1,
     /// HTTP/2 if the server has it, for gRPC.
     Http2,
-    /// A connection that no other client uses, for a request that authenticates the connection. It is HTTP/1.1
-    /// if the server has that: NTLM cannot work over HTTP/2.
+    /// A connection that nobody uses afterwards, for a request that may authenticate the connection. It is HTTP/1.1 if
+    /// the server has that.
     Own,
 }
 

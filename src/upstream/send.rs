@@ -89,7 +89,7 @@ impl Upstream {
                     let taking = private.take(&self.servers, self.spec.connect_timeout);
                     own = Box::pin(taking).await;
                 }
-                let is_own = own.is_some() || tries.wanted == Purpose::Own;
+                let is_own = own.is_some();
                 let found = match self.pooled(own, &tries, affinity) {
                     Ok((index, Some(connection))) => Ok((index, connection)),
                     // Boxed: most requests find a pooled connection, and their future stays small.
@@ -108,7 +108,7 @@ impl Upstream {
                 };
                 let server = &self.servers[index];
                 note(server);
-                let in_flight = InFlight::at(server, client, permit.take());
+                let mut in_flight = InFlight::at(server, client, permit.take());
                 let (body_end, was_up) = (request.body().end(), server.state.is_up());
                 let may_repeat = tries.can_repeat(&connection);
                 if may_repeat {
@@ -120,6 +120,7 @@ impl Upstream {
                     Ok(response) => {
                         drop(body_end.take_kept());
                         self.note_answer(server, &response, was_up);
+                        in_flight.is_alone = tries.wanted == Purpose::Own;
                         let owner = private.filter(|_| is_own);
                         let lease =
                             ConnectionLease { connection, body_end, in_flight, owner, _open: open };

@@ -7,7 +7,6 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -18,6 +17,7 @@ use super::pool::Pool;
 use super::progress::BodyEnd;
 use super::purpose::Purpose;
 use super::queue::RequestPermit;
+use super::stream::ServerStream;
 use crate::observe::metrics::UpstreamFailure;
 use crate::plan::{Scheme, ServerAddress};
 
@@ -43,12 +43,14 @@ pub(super) struct InFlight {
     pub(super) exchange: ExchangeBegin,
     /// If the upstream has `max_requests`.
     permit: Option<RequestPermit>,
+    /// Nobody uses its connection afterwards, unless it becomes its client's own.
+    pub(super) is_alone: bool,
 }
 
 impl InFlight {
     pub(super) fn at(server: &Rc<Server>, client: ClientId, permit: Option<RequestPermit>) -> Self {
         let exchange = server.state.begin(client);
-        Self { server: server.clone(), exchange, permit }
+        Self { server: server.clone(), exchange, permit, is_alone: false }
     }
 
     /// The answer came to its end.
@@ -133,6 +135,8 @@ impl PrivateConnections {
         if kept.len() >= MOST_PRIVATE {
             kept.remove(0);
         }
+        // It ends with its client, and must not leave a port unusable then.
+        connection.abandon();
         kept.push((Rc::downgrade(server), connection.used()));
     }
 }
@@ -166,23 +170,23 @@ impl ConnectionLease {
     /// The server authenticates the connection: from now on it belongs to this client. An HTTP/2 connection that other
     /// requests share stays shared. A request that authenticates never uses such a connection.
     pub(crate) fn belongs_to(&mut self, owner: &Rc<PrivateConnections>) {
-        if let Connection::Http1(_) = &self.connection {
+        if self.in_flight.is_alone || matches!(&self.connection, Connection::Http1(_)) {
             self.owner.get_or_insert_with(|| owner.clone());
         }
     }
 
     /// Notes that the connection carries another protocol from now on. A tunnel may live for hours, so its permit
-    /// goes to the next request.
-    pub(crate) fn switch(&mut self) {
+    /// goes to the next request. With WebSocket no side reads on when it has closed (RFC 6455, 7.1.1).
+    pub(crate) fn switch(&mut self, is_websocket: bool) {
         self.in_flight.permit = None;
         self.in_flight.finished();
         if let Connection::Http1(connection) = &self.connection {
-            connection.socket.switch();
+            connection.socket.switch(is_websocket);
         }
     }
 
     /// Waits for the server's side of the tunnel. `None` if the server has closed it instead.
-    pub(crate) async fn switched(&mut self) -> Option<impl AsyncRead + AsyncWrite + Unpin + use<>> {
+    pub(crate) async fn switched(&mut self) -> Option<ServerStream> {
         match &mut self.connection {
             Connection::Http1(connection) => connection.switched().await,
             Connection::Http2(_) => None,
@@ -192,9 +196,7 @@ impl ConnectionLease {
     /// The client's side of the tunnel has broken. The server's side ends by a reset, so that it leaves no port
     /// unusable.
     pub(crate) fn abandon(&self) {
-        if let Connection::Http1(connection) = &self.connection {
-            connection.socket.abandon();
-        }
+        self.connection.abandon();
     }
 
     /// The server broke its answer off.
@@ -211,7 +213,7 @@ impl ConnectionLease {
     pub(crate) fn release(self) {
         let server = &self.in_flight.server;
         self.in_flight.finished();
-        if !self.body_end.is_reached() {
+        if !self.body_end.is_reached() || (self.owner.is_none() && self.in_flight.is_alone) {
             return;
         }
         self.connection.finish();

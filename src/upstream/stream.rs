@@ -5,12 +5,16 @@ use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::Request;
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::coop::has_budget_remaining;
+use tokio::time::{sleep, timeout};
 use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
@@ -18,6 +22,9 @@ use super::body::RequestBody;
 use super::kept_head::KeptHead;
 use crate::wire::budget::spend_on;
 use crate::wire::write::poll_write_pieces;
+
+/// How often it is checked whether a socket has sent all that was written.
+const SEND_LOOK: Duration = Duration::from_millis(10);
 
 /// The most bytes that are read before a response's head is complete. Interim responses (RFC 9110, 15.2)
 /// count too, since a server could send them without end.
@@ -28,7 +35,7 @@ pub(super) type ServerTransport = Either<Either<TcpStream, UnixStream>, Box<TlsS
 
 /// A socket, read and written by the task that drives its connection.
 #[derive(Debug)]
-pub(super) struct ServerStream {
+pub(crate) struct ServerStream {
     transport: ServerTransport,
     /// Bytes that were read before. The next reads return them.
     early: Bytes,
@@ -45,6 +52,8 @@ pub(super) struct SocketState {
     write_failed: Cell<bool>,
     /// The connection carries another protocol than HTTP.
     switched: Cell<bool>,
+    /// Its protocol is WebSocket.
+    is_websocket: Cell<bool>,
     /// The connection must not be used for another request.
     pub(super) ends_soon: Cell<bool>,
     /// Bytes that were read since the last request was sent.
@@ -103,7 +112,8 @@ impl SocketState {
 
     /// From now on the connection carries another protocol, and a failed write ends the connection. What was written
     /// must arrive, also after the end.
-    pub(super) fn switch(&self) {
+    pub(super) fn switch(&self, is_websocket: bool) {
+        self.is_websocket.set(is_websocket);
         self.finish();
         self.switched.set(true);
     }
@@ -139,18 +149,40 @@ impl ServerStream {
     pub(super) fn state(&self) -> Rc<SocketState> {
         self.state.clone()
     }
+
+    fn tcp(&self) -> Option<&TcpStream> {
+        match &self.transport {
+            Either::Left(Either::Left(socket)) => Some(socket),
+            Either::Left(Either::Right(_unix)) => None,
+            Either::Right(tls) => Some(tls.get_ref().0),
+        }
+    }
+
+    /// Ends a tunnel whose client is gone, when the kernel has sent all bytes, or after `limit`. The server sees an end,
+    /// and a reset behind it: if it closed its side first, a port of this machine would be unusable for a minute.
+    pub(crate) async fn end(mut self, limit: Duration) {
+        if let Some(socket) = self.tcp() {
+            // The socket is then writable only if nothing waits to be sent.
+            let _ = SockRef::from(socket).set_tcp_notsent_lowat(1);
+            let now = Timespec::default();
+            let waits = || poll(&mut [PollFd::new(socket, PollFlags::OUT)], Some(&now)) == Ok(0);
+            let sending = async {
+                while waits() {
+                    sleep(SEND_LOOK).await;
+                }
+            };
+            let _ = timeout(limit, sending).await;
+        }
+        let _ = timeout(limit, self.transport.shutdown()).await;
+        self.state.abandon();
+    }
 }
 
 impl Drop for ServerStream {
     /// Resets the socket if its exchange was given up. Otherwise each client that leaves early would make a port of
     /// this machine unusable for a minute (TIME_WAIT).
     fn drop(&mut self) {
-        let socket = match &self.transport {
-            Either::Left(Either::Left(socket)) => socket,
-            Either::Left(Either::Right(_unix)) => return,
-            Either::Right(tls) => tls.get_ref().0,
-        };
-        if self.state.busy.get() {
+        if let (true, Some(socket)) = (self.state.busy.get(), self.tcp()) {
             let _ = socket.set_zero_linger();
         }
     }
@@ -204,6 +236,10 @@ impl AsyncWrite for ServerStream {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.state.finish();
+        if self.state.is_websocket.get() {
+            // The client is gone: see `Self::end`.
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
         Pin::new(&mut self.transport).poll_shutdown(cx)
     }
 
@@ -238,12 +274,10 @@ impl AsyncWrite for ServerStream {
 #[cfg(test)]
 mod tests {
     use std::future::poll_fn;
-    use std::time::Duration;
 
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::io::AsyncReadExt as _;
     use tokio::task::coop::poll_proceed;
     use tokio::task::{spawn_local, yield_now};
-    use tokio::time::timeout;
 
     use super::*;
 

@@ -12,6 +12,7 @@ use http::header::{AUTHORIZATION, HeaderMap, HeaderName, PROXY_AUTHENTICATE, WWW
 
 use crate::plan::HeaderChanges;
 use crate::reading::{Seen, listed};
+use crate::upstream::Purpose;
 
 /// The name of a field that came over HTTP/2 and is no token (RFC 9110, 5.1). h2 lets a quotation mark pass. A
 /// message with such a name is malformed (RFC 9113, 10.3), because HTTP/1.1 does not allow the name.
@@ -23,17 +24,28 @@ fn is_invalid(name: &HeaderName) -> bool {
     name.as_str().contains('"')
 }
 
-/// Whether a request or an answer takes part in an authentication that holds for the whole connection, by NTLM
-/// or Negotiate (RFC 4559, 6), also under other names that begin alike.
-pub(super) fn authenticates_connection(headers: &HeaderMap, seen: Seen) -> bool {
-    let is_such = |scheme: &[u8]| {
-        let begin = scheme.trim_ascii_start().get(..4).unwrap_or_default();
-        [b"ntlm", b"nego"].iter().any(|such| begin.eq_ignore_ascii_case(*such))
-    };
+/// Whether an answer's server authenticates the connection, by NTLM or Negotiate (RFC 4559, 6), also under other names
+/// that begin alike.
+pub(super) fn challenges_connection(headers: &HeaderMap, seen: Seen) -> bool {
+    let is_such = |scheme: &[u8]| begins(scheme, b"ntlm") || begins(scheme, b"nego");
     seen.has(Seen::AUTH)
-        && (headers.get_all(AUTHORIZATION).iter().any(|value| is_such(value.as_bytes()))
-            || listed(headers, &WWW_AUTHENTICATE).any(is_such)
+        && (listed(headers, &WWW_AUTHENTICATE).any(is_such)
             || listed(headers, &PROXY_AUTHENTICATE).any(is_such))
+}
+
+/// What the client's `authorization` needs of the connection. A token of Negotiate may authenticate it at once, so
+/// nobody else may use it afterwards. With NTLM nothing happens before the server's challenge, and only over HTTP/1.1.
+pub(super) fn authorized_by(headers: &HeaderMap, seen: Seen) -> Option<Purpose> {
+    let mut shown = headers.get_all(AUTHORIZATION).iter().filter(|_| seen.has(Seen::AUTH));
+    shown.find_map(|value| match value.as_bytes() {
+        scheme if begins(scheme, b"nego") => Some(Purpose::Own),
+        scheme if begins(scheme, b"ntlm") => Some(Purpose::Http1),
+        _ => None,
+    })
+}
+
+fn begins(scheme: &[u8], with: &[u8; 4]) -> bool {
+    scheme.trim_ascii_start().get(..4).is_some_and(|begin| begin.eq_ignore_ascii_case(with))
 }
 
 /// Makes a route's changes to a request or an answer. The changes to an answer come after all other fields, also on an
@@ -54,16 +66,21 @@ pub(super) fn change(headers: &mut HeaderMap, changes: &HeaderChanges) {
 mod tests {
     use super::*;
 
+    fn with(name: &'static str, lines: &[&str]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for line in lines {
+            headers.append(name, line.parse().unwrap());
+        }
+        headers
+    }
+
     #[test]
     fn ntlm_and_negotiate_hold_for_the_whole_connection() {
         let is_such = |name: &'static str, lines: &[&str]| {
-            let mut headers = HeaderMap::new();
-            for line in lines {
-                headers.append(name, line.parse().unwrap());
-            }
-            authenticates_connection(&headers, Seen::of(&headers))
+            let headers = with(name, lines);
+            challenges_connection(&headers, Seen::of(&headers))
         };
-        for name in ["authorization", "www-authenticate", "proxy-authenticate"] {
+        for name in ["www-authenticate", "proxy-authenticate"] {
             for value in ["NTLM", "ntlm TlRM", "Negotiate", "NEGOTIATE YII=", "Nego2", "\tNTLM"] {
                 assert!(is_such(name, &[value]), "{name}: {value}");
                 assert!(is_such(name, &["Basic YTpi", value]), "{name}: {value}");
@@ -75,5 +92,24 @@ mod tests {
         assert!(is_such("www-authenticate", &["Basic realm=\"a\",NtLm"]));
         assert!(is_such("proxy-authenticate", &["Digest realm=\"a\", nonce=b, Negotiate"]));
         assert!(!is_such("x-authenticate", &["NTLM"]));
+        assert!(!is_such("authorization", &["NTLM"]), "a client challenges nobody");
+    }
+
+    #[test]
+    fn a_client_authenticates_the_connection_by_negotiate_alone() {
+        let (own, http1) = (Some(Purpose::Own), Some(Purpose::Http1));
+        for (lines, needs) in [
+            (&["Negotiate YII="][..], own),
+            (&["\tnego2"], own),
+            (&["Basic YTpi", "Negotiate YII="], own),
+            (&["NTLM TlRM"], http1),
+            (&["ntlm"], http1),
+            (&["Bearer NTLM"], None),
+            (&["Neg"], None),
+            (&[], None),
+        ] {
+            let headers = with("authorization", lines);
+            assert_eq!(authorized_by(&headers, Seen::of(&headers)), needs, "{lines:?}");
+        }
     }
 }

@@ -121,6 +121,88 @@ fn an_exchange_by_tls_that_is_called_off_ends_with_a_reset() {
     }
 }
 
+/// A regression: a client that wrote `authorization: NTLM x` had a connection of its own, which the proxy closed. Eight
+/// clients used up all ports, and all others got 502.
+#[test]
+fn a_connection_that_nobody_else_may_use_ends_with_a_reset() {
+    for (shown, said) in [
+        ("Negotiate x", "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi"),
+        ("NTLM x", "HTTP/1.1 401 No\r\nwww-authenticate: NTLM\r\ncontent-length: 2\r\n\r\nhi"),
+        (
+            "Basic x",
+            "HTTP/1.1 401 No\r\nwww-authenticate: Negotiate\r\ncontent-length: 2\r\n\r\nhi",
+        ),
+    ] {
+        let (api, told) = api(move |mut stream| {
+            read_head(&mut BufReader::new(stream));
+            let _ = stream.write_all(said.as_bytes());
+        });
+        let proxy = Proxy::of_one_worker(&api).start();
+        let mut client = Connection::open(proxy.address);
+        assert_eq!(client.get("/", &[("authorization", shown)]).text(), "hi");
+        drop(client);
+        let end = told.recv_timeout(PATIENCE).unwrap();
+        assert_eq!(end, Err(ErrorKind::ConnectionReset), "{shown}");
+    }
+}
+
+/// The same over HTTP/2 without TLS. Here the server sees an end before the reset.
+#[test]
+fn a_connection_of_http_2_that_is_not_shared_leaves_no_port() {
+    let (tell, told) = channel();
+    let api = Upstream::raw(move |mut stream| {
+        // Its settings come first. The request is stream 1, without a body (RFC 9113, 6.2 and 6.5).
+        let _ = stream.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]);
+        let (mut came, mut space) = (Vec::new(), [0; 4096]);
+        while !came.windows(6).any(|frame| frame == [1, 5, 0, 0, 0, 1]) {
+            let Ok(read @ 1..) = stream.read(&mut space) else { return };
+            came.extend_from_slice(&space[..read]);
+        }
+        // The status 200.
+        let _ = stream.write_all(&[0, 0, 1, 1, 5, 0, 0, 0, 1, 0x88]);
+        let _ = ending(&stream);
+        // The server's side stays open.
+        let _ = tell.send(stream);
+    });
+    let proxy = Proxy::of_one_worker(api.url().replace("http:", "h2c:")).start();
+    let mut client = Connection::open(proxy.address);
+    assert_eq!(client.get("/", &[("authorization", "Negotiate x")]).status, 200);
+    let _open = told.recv_timeout(PATIENCE).unwrap();
+    wait_until("no socket waits for the server's end", || {
+        let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        // Number, own address, the other's, and the state: 5 is FIN_WAIT2.
+        let mut fields = sockets.lines().map(|line| line.split_whitespace().skip(2));
+        let server = format!(":{:04X}", api.address.port());
+        !fields.any(|mut it| it.next().unwrap().ends_with(&server) && it.next() == Some("05"))
+    });
+}
+
+/// A regression: each WebSocket that its client closed left a port unusable for a minute, since the proxy closed its own
+/// side first.
+#[test]
+fn a_websocket_that_its_client_closes_ends_with_all_bytes_and_a_reset() {
+    let (tell, told) = channel();
+    let tell = Mutex::new(tell);
+    let api = Upstream::raw(move |mut stream| {
+        read_head(&mut BufReader::new(&stream));
+        let switched =
+            "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: WebSocket\r\n\r\n";
+        let _ = stream.write_all(switched.as_bytes());
+        let mut came = Vec::new();
+        let ended = stream.read_to_end(&mut came).is_ok();
+        // Its own side is still open. Without the reset this would go on until `body_timeout`.
+        while stream.write_all(&[b'x'; 1024]).is_ok() {}
+        let _ = tell.lock().unwrap().send((came.len(), ended));
+    });
+    let proxy = Proxy::of_one_worker(&api).server("body_timeout = \"1h\"").start();
+    let mut client = Connection::open(proxy.address);
+    client.send("GET / HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n");
+    assert_eq!(client.reply("GET").status, 101);
+    client.send(vec![b'x'; 1_000_000]);
+    drop(client);
+    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), (1_000_000, true));
+}
+
 #[test]
 fn what_is_finished_ends_without_a_reset() {
     let whole = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi";
