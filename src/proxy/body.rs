@@ -58,6 +58,8 @@ pub(super) fn withhold_body(answer: &mut Answer, method: &Method) {
 #[derive(Debug)]
 pub(crate) struct ResponseBody {
     source: BodySource,
+    /// How long an API's answer is still read after its client has left. `None` if it is called off.
+    outlives_client: Option<Duration>,
     /// Over HTTP/2: the rest of the source's last piece.
     rest: Bytes,
     /// Over HTTP/2: how far the client has taken the body. A stream does not poll its body while it waits for the
@@ -86,8 +88,6 @@ struct UpstreamAnswer {
     time_limit: EventTimeout,
     /// When the client got the last piece, if more are to come.
     given: Option<Instant>,
-    /// How long the answer is still read after its client has left. `None` if it is called off.
-    outlives_client: Option<Duration>,
 }
 
 /// A client that asks for the next piece later than this has left the answer unread. If the answer has broken
@@ -125,7 +125,8 @@ impl ResponseBody {
 
     /// The body is boxed: hyper moves a response many times.
     fn of(source: BodySource) -> Box<Self> {
-        Box::new(Self { source, rest: Bytes::new(), uptake: BodyEnd::default(), record: None })
+        let (rest, uptake) = (Bytes::new(), BodyEnd::default());
+        Box::new(Self { source, outlives_client: None, rest, uptake, record: None })
     }
 
     /// Removes the body. Returns its length, if that is known.
@@ -147,9 +148,10 @@ impl ResponseBody {
             return Self::whole(Bytes::new());
         }
         let (lease, time_limit) = (Some(lease), EventTimeout::new(time_limit));
-        let given = None;
-        let streamed = UpstreamAnswer { incoming, lease, time_limit, given, outlives_client };
-        Self::of(BodySource::UpstreamAnswer(streamed))
+        let streamed = UpstreamAnswer { incoming, lease, time_limit, given: None };
+        let mut body = Self::of(BodySource::UpstreamAnswer(streamed));
+        body.outlives_client = outlives_client;
+        body
     }
 
     /// Reads the body to its end and throws it away. `permit` is what the request holds until then.
@@ -305,8 +307,8 @@ fn is_too_large(trailers: &HeaderMap) -> bool {
 impl Drop for ResponseBody {
     /// The client has left before the end of an answer that is to be read to its end.
     fn drop(&mut self) {
-        if let BodySource::UpstreamAnswer(answer) = &mut self.source
-            && let Some(limit) = answer.outlives_client.take()
+        if let BodySource::UpstreamAnswer(answer) = &self.source
+            && let Some(limit) = self.outlives_client
             && answer.lease.is_some()
             && Handle::try_current().is_ok()
         {

@@ -9,7 +9,7 @@ use tokio::task::spawn_local;
 use super::balance::Affinity;
 use super::connection::Connection;
 use super::error::in_time;
-use super::health::{LONGEST_PAUSE, Trial};
+use super::health::{ClientId, LONGEST_PAUSE, Trial};
 use super::pool::ShownProtocol;
 use super::server::Server;
 use super::{Purpose, Upstream, UpstreamError};
@@ -19,7 +19,7 @@ impl Upstream {
     /// Tries servers that were set aside and whose pause is over. No client waits for the connections that
     /// are tried. Returns the index of a server that this request itself has to try. A request that is not
     /// `repeatable` tries a server only if no other request has done so for [`LONGEST_PAUSE`].
-    pub(super) fn try_due_servers(&self, repeatable: bool) -> Option<usize> {
+    pub(super) fn try_due_servers(&self, repeatable: bool, client: ClientId) -> Option<usize> {
         if self.state.are_sound() {
             return None;
         }
@@ -27,7 +27,7 @@ impl Upstream {
         let time_limit = self.spec.connect_timeout;
         // If this attempt is lost, as in a reload, another attempt follows at the time when this one should have ended.
         let overdue = if repeatable { Duration::ZERO } else { LONGEST_PAUSE };
-        for (index, how) in self.state.due(time_limit * 2, Some(overdue)) {
+        for (index, how) in self.state.due(time_limit * 2, Some((overdue, client))) {
             if how == Trial::Request {
                 trial = Some(index);
                 continue;

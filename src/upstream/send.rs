@@ -11,7 +11,7 @@ use super::balance::Affinity;
 use super::body::RequestBody;
 use super::connection::{Connection, NoHead};
 use super::error::ServerFailure;
-use super::health::{ExchangeBegin, Standing};
+use super::health::{ClientId, ExchangeBegin, Standing};
 use super::pool::ShownProtocol;
 use super::progress::BodyEnd;
 use super::retry::{asked_pause, is_idempotent};
@@ -33,13 +33,17 @@ struct Tries {
     wanted: Purpose,
     /// The indices of the servers at which the request has failed.
     failed: Vec<usize>,
+    client: ClientId,
+    /// The index of the server that this request is to try, which was set aside.
+    trial: Option<usize>,
 }
 
 /// A try that brought no answer.
 struct FailedTry {
     index: usize,
     connection: Connection,
-    exchange: ExchangeBegin,
+    /// When it began, and whether it tried a server that was set aside.
+    exchange: (ExchangeBegin, bool),
     body_end: BodyEnd,
 }
 
@@ -72,7 +76,7 @@ impl Upstream {
     ) -> impl Future<Output = Result<UpstreamResponse, Unanswered>> {
         let Sending { client, response_timeout, affinity, wanted, private, open } = sending;
         let response_timeout = response_timeout.unwrap_or(self.spec.response_timeout);
-        let mut tries = Tries::new(&request, wanted, self.spec.retries);
+        let mut tries = Tries::new(&request, wanted, self.spec.retries, client);
         self.budget.earn();
         async move {
             let mut note = |server: &Server| {
@@ -90,7 +94,7 @@ impl Upstream {
                     own = Box::pin(taking).await;
                 }
                 let is_own = own.is_some();
-                let found = match self.pooled(own, &tries, affinity) {
+                let found = match self.pooled(own, &mut tries, affinity) {
                     Ok((index, Some(connection))) => Ok((index, connection)),
                     // Boxed: most requests find a pooled connection, and their future stays small.
                     Ok((index, None)) => {
@@ -108,7 +112,8 @@ impl Upstream {
                 };
                 let server = &self.servers[index];
                 note(server);
-                let mut in_flight = InFlight::at(server, client, permit.take());
+                let is_trial = tries.trial.take() == Some(index);
+                let mut in_flight = InFlight::at(server, client, permit.take(), is_trial);
                 let (body_end, was_up) = (request.body().end(), server.state.is_up());
                 let may_repeat = tries.can_repeat(&connection);
                 if may_repeat {
@@ -120,6 +125,7 @@ impl Upstream {
                     Ok(response) => {
                         drop(body_end.take_kept());
                         self.note_answer(server, &response, was_up);
+                        in_flight.is_trial = false;
                         in_flight.is_alone = tries.wanted == Purpose::Own;
                         let owner = private.filter(|_| is_own);
                         let lease =
@@ -128,7 +134,8 @@ impl Upstream {
                     }
                     Err(no_head) => {
                         *is_sent = was_sent || no_head.unsent.is_none();
-                        let exchange = in_flight.exchange;
+                        let exchange = (in_flight.exchange, in_flight.is_trial);
+                        in_flight.is_trial &= body_end.fault().is_some();
                         permit = in_flight.into_permit();
                         let failed = FailedTry { index, connection, exchange, body_end };
                         request = self.try_again(&mut tries, failed, no_head)?;
@@ -143,14 +150,16 @@ impl Upstream {
     fn pooled(
         &self,
         own: Option<(usize, Connection)>,
-        tries: &Tries,
+        tries: &mut Tries,
         affinity: Option<Affinity>,
     ) -> Result<(usize, Option<Connection>), UpstreamError> {
         let is_first = tries.failed.is_empty();
-        let trial = is_first.then(|| self.try_due_servers(tries.is_repeatable)).flatten();
+        let due = || self.try_due_servers(tries.is_repeatable, tries.client);
+        let trial = is_first.then(due).flatten();
         if let Some((index, connection)) = own {
             return Ok((index, Some(connection)));
         }
+        tries.trial = trial;
         let index = match trial {
             Some(index) => index,
             None => self.choose(&tries.failed, affinity)?,
@@ -201,7 +210,7 @@ impl Upstream {
         failed: FailedTry,
         NoHead { failure, unsent }: NoHead,
     ) -> Result<Request<RequestBody>, Unanswered> {
-        let FailedTry { index, connection, exchange, body_end } = failed;
+        let FailedTry { index, connection, exchange: (exchange, is_trial), body_end } = failed;
         let server = &self.servers[index];
         let changes = matches!(failure, ServerFailure::Http1Required)
             && matches!(tries.wanted, Purpose::Any | Purpose::Http2)
@@ -232,7 +241,7 @@ impl Upstream {
         }
         let error = server.failed(failure);
         if is_servers_fault {
-            self.state.broke_off(&server.state, exchange, &error);
+            self.state.broke_off(&server.state, exchange, is_trial, &error);
         }
         let body = match tries.is_whole {
             true => Some(RequestBody::empty()),
@@ -262,10 +271,16 @@ impl Upstream {
 }
 
 impl Tries {
-    fn new(request: &Request<RequestBody>, wanted: Purpose, retries: u32) -> Self {
+    fn new(
+        request: &Request<RequestBody>,
+        wanted: Purpose,
+        retries: u32,
+        client: ClientId,
+    ) -> Self {
         let is_whole = request.body().is_empty();
         let is_repeatable = is_whole && is_idempotent(request.method());
-        Self { is_whole, is_repeatable, retries, wanted, failed: Vec::new() }
+        let (failed, trial) = (Vec::new(), None);
+        Self { is_whole, is_repeatable, retries, wanted, failed, client, trial }
     }
 
     /// Whether a request that fails on this connection may be sent again.

@@ -43,14 +43,21 @@ pub(super) struct InFlight {
     pub(super) exchange: ExchangeBegin,
     /// If the upstream has `max_requests`.
     permit: Option<RequestPermit>,
+    /// It tries the server, and nothing is known yet.
+    pub(super) is_trial: bool,
     /// Nobody uses its connection afterwards, unless it becomes its client's own.
     pub(super) is_alone: bool,
 }
 
 impl InFlight {
-    pub(super) fn at(server: &Rc<Server>, client: ClientId, permit: Option<RequestPermit>) -> Self {
+    pub(super) fn at(
+        server: &Rc<Server>,
+        client: ClientId,
+        permit: Option<RequestPermit>,
+        is_trial: bool,
+    ) -> Self {
         let exchange = server.state.begin(client);
-        Self { server: server.clone(), exchange, permit, is_alone: false }
+        Self { server: server.clone(), exchange, permit, is_trial, is_alone: false }
     }
 
     /// The answer came to its end.
@@ -67,6 +74,9 @@ impl InFlight {
 impl Drop for InFlight {
     fn drop(&mut self) {
         self.server.state.end();
+        if self.is_trial {
+            self.server.upstream.trial_left(&self.server.state);
+        }
     }
 }
 
@@ -204,7 +214,8 @@ impl ConnectionLease {
         let server = &self.in_flight.server;
         server.state.failed(UpstreamFailure::Broken);
         if self.connection.breaks() {
-            server.upstream.broke_off(&server.state, self.in_flight.exchange, error);
+            let exchange = self.in_flight.exchange;
+            server.upstream.broke_off(&server.state, exchange, false, error);
         }
     }
 

@@ -92,7 +92,7 @@ fn workers_take_turns_together() {
 fn the_busier_of_two_is_spared() {
     let servers = servers(&[1, 1]);
     let _busy: Vec<_> = (0..5)
-        .map(|_| InFlight::at(&servers[0], IpAddr::from([192, 0, 2, 1]).into(), None))
+        .map(|_| InFlight::at(&servers[0], IpAddr::from([192, 0, 2, 1]).into(), None, false))
         .collect();
     assert_eq!(counts(&servers, Balance::LeastRequests, 10), [0, 10]);
 }
@@ -101,9 +101,9 @@ fn the_busier_of_two_is_spared() {
 fn a_heavy_server_may_be_busier() {
     let servers = servers(&[10, 1]);
     let _busy: Vec<_> = (0..5)
-        .map(|_| InFlight::at(&servers[0], IpAddr::from([192, 0, 2, 1]).into(), None))
+        .map(|_| InFlight::at(&servers[0], IpAddr::from([192, 0, 2, 1]).into(), None, false))
         .collect();
-    let _one = InFlight::at(&servers[1], IpAddr::from([192, 0, 2, 1]).into(), None);
+    let _one = InFlight::at(&servers[1], IpAddr::from([192, 0, 2, 1]).into(), None, false);
     assert_eq!(counts(&servers, Balance::LeastRequests, 10), [10, 0], "5/10 is less than 1/1");
 }
 
@@ -130,6 +130,7 @@ fn servers_with_few_requests_get_them_by_their_weights() {
             &servers[index],
             IpAddr::from([192, 0, 2, 1]).into(),
             None,
+            false,
         ));
         if in_flight.len() > 1 {
             in_flight.pop_front();
@@ -241,7 +242,7 @@ async fn a_server_that_came_back_gets_its_share_little_by_little() {
 #[test]
 fn a_request_under_way_counts_until_it_ends() {
     let server = &servers(&[1])[0];
-    let guard = InFlight::at(server, IpAddr::from([192, 0, 2, 1]).into(), None);
+    let guard = InFlight::at(server, IpAddr::from([192, 0, 2, 1]).into(), None, false);
     assert_eq!(server.state.in_flight(), 1);
     drop(guard);
     assert_eq!(server.state.in_flight(), 0);

@@ -5,6 +5,7 @@
 //! `retry-after`. A server that comes back gets its full share only after some seconds: its caches are cold.
 
 pub(crate) mod check;
+mod record;
 mod server;
 
 use std::fmt::Display;
@@ -17,10 +18,12 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use self::check::CheckError;
+pub(crate) use self::record::ClientId;
+pub(super) use self::record::LONGEST_PAUSE;
+use self::record::{MOST_BREAKS, ServerRecord};
 pub(super) use self::server::ExchangeBegin;
-pub(super) use self::server::LONGEST_PAUSE;
-pub(crate) use self::server::{ClientId, ServerState};
-use self::server::{HealthChange, MOST_BREAKS, ServerRecord};
+use self::server::HealthChange;
+pub(crate) use self::server::ServerState;
 pub(super) use self::server::{Standing, Trial};
 use super::queue::RequestQueue;
 use crate::limit::name::Name;
@@ -120,19 +123,26 @@ impl UpstreamState {
         }
     }
 
-    /// A server broke off an exchange, or did not answer in time.
+    /// A server broke off an exchange, or did not answer in time. `is_trial` says whether the exchange tried the server,
+    /// which was set aside.
     pub(super) fn broke_off(
         &self,
         server: &ServerState,
         exchange: ExchangeBegin,
+        is_trial: bool,
         error: &dyn Display,
     ) {
-        let Some((client, answered)) = server.broke(exchange) else { return };
-        self.note(server, error, |record, now| {
-            if record.breaks_off(client, answered, now) {
-                record.set_aside(now);
-            }
-        });
+        if server.broke(exchange) {
+            let answered = server.answered();
+            self.note(server, error, |record, now| {
+                record.breaks_off(exchange.client, is_trial, &answered, now);
+            });
+        }
+    }
+
+    /// The client of a trial has left, or has not sent all of its request. The trial says nothing about the server.
+    pub(super) fn trial_left(&self, server: &ServerState) {
+        self.note(server, &"", ServerRecord::renew_pause);
     }
 
     /// An answer of a server came to its end. That does not bring the server back if it is set aside: it may be
@@ -191,11 +201,12 @@ impl UpstreamState {
 
     /// Ends pauses that are over. Returns the servers that were set aside and may be tried now, and how each is tried.
     /// A server is returned at most once in `time_limit`. At most one server is to be tried by a request, and only if
-    /// its pause has been over for as long as `overdue`. If `overdue` is `None`, no server is tried by a request.
+    /// its pause has been over for as long as `overdue`, which has the request's client too. If `overdue` is `None`, no
+    /// server is tried by a request.
     pub(super) fn due(
         &self,
         time_limit: Duration,
-        overdue: Option<Duration>,
+        overdue: Option<(Duration, ClientId)>,
     ) -> impl Iterator<Item = (usize, Trial)> {
         let mut overdue = overdue;
         self.servers.iter().enumerate().filter_map(move |(index, server)| {

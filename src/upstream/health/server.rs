@@ -1,34 +1,22 @@
 //! What the process knows about one server, and whether the server gets requests.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::record::{ClientId, LONGEST_PAUSE, MOST_ANSWERED, MOST_BREAKS, NOBODY, ServerRecord};
 use crate::observe::metrics::UpstreamFailure;
 
-/// How long a server is set aside for the first time; doubled with each further time in a row.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// The longest time for which a server is set aside.
-pub(in crate::upstream) const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// The number of broken exchanges in a row that sets a server aside. A single exchange may break because of its
-/// request.
-pub(super) const MOST_BREAKS: u32 = 3;
-/// The broken exchanges of a single client set a server aside only if the server answers no other client for this time.
-const LONE_CLIENT: Duration = Duration::from_secs(10);
 /// The time in which the share of a server that came back grows to the full share.
 const SLOW_START: Duration = Duration::from_secs(10);
 /// The share of a server that has just come back, in percent.
 const LEAST_SHARE: u32 = 10;
 /// The share of a server that was not away, in percent.
 const FULL_SHARE: u32 = 100;
-
-/// No address has this identity.
-const NOBODY: ClientId = ClientId(1 << 63);
 
 /// What the process knows about one server.
 #[derive(Debug)]
@@ -41,11 +29,11 @@ pub(crate) struct ServerState {
     answers_5xx: AtomicU64,
     /// Requests that were sent again after this server had failed.
     retries: AtomicU64,
-    /// Answers that came whole, and exchanges that broke.
-    whole: AtomicU64,
-    broken: AtomicU64,
-    /// The client that got the last whole answer.
-    answered: AtomicU64,
+    /// Answers that came whole, and exchanges that broke. After the highest number comes 0.
+    whole: AtomicU32,
+    broken: AtomicU32,
+    /// The clients that got the last whole answers. Each client has one place, which it shares with others.
+    answered: [AtomicU64; MOST_ANSWERED],
     /// Whether there is nothing to remember in `record`. Most requests read this alone.
     is_sound: AtomicBool,
     /// How many servers of the upstream are not sound.
@@ -67,51 +55,12 @@ pub(crate) struct ServerNotes {
     pub(crate) last_check: Option<(Instant, Option<String>)>,
 }
 
-/// What a server did lately.
-#[derive(Clone, Copy, Debug, Default)]
-pub(in crate::upstream) struct ServerRecord {
-    /// It was set aside, and is tried again at this time.
-    pub(in crate::upstream) aside_until: Option<Instant>,
-    /// How often it was set aside since its last whole answer.
-    pub(in crate::upstream) times_aside: u32,
-    /// Broken exchanges since its last whole answer.
-    pub(super) breaks: u32,
-    /// The client of the first broken exchange, and when it broke.
-    broken_first: Option<(ClientId, Instant)>,
-    /// Whether the broken exchanges are of several clients.
-    is_broken_for_several: bool,
-    /// It asked for a pause until this time.
-    pub(in crate::upstream) paused_until: Option<Instant>,
-    /// It has failed its health checks.
-    pub(super) is_ill: bool,
-    /// A health check has ended.
-    pub(super) was_checked: bool,
-    /// How many checks in a row contradict `is_ill`.
-    pub(super) contrary_checks: u32,
-    /// When it came back. `None` after the slow start.
-    returned: Option<Instant>,
-}
-
-/// Stands for a client in the record of a server's exchanges.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ClientId(u64);
-
-impl From<IpAddr> for ClientId {
-    /// An IPv6 address counts by its network.
-    fn from(address: IpAddr) -> Self {
-        Self(match address {
-            IpAddr::V4(address) => u64::from(address.to_bits()),
-            IpAddr::V6(address) => !(u64::try_from(address.to_bits() >> 64).unwrap_or_default()),
-        })
-    }
-}
-
 /// The client of an exchange, and what the server had counted when the exchange began.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::upstream) struct ExchangeBegin {
-    client: ClientId,
-    whole: u64,
-    broken: u64,
+    pub(super) client: ClientId,
+    whole: u32,
+    broken: u32,
 }
 
 /// Whether a server gets requests.
@@ -141,50 +90,6 @@ pub(in crate::upstream) enum HealthChange {
     Up,
 }
 
-impl ServerRecord {
-    fn is_open(&self) -> bool {
-        self.aside_until.is_none() && self.paused_until.is_none() && !self.is_ill
-    }
-
-    fn is_sound(&self) -> bool {
-        let quiet = self.times_aside == 0 && self.breaks == 0;
-        self.is_open() && quiet && self.returned.is_none()
-    }
-
-    /// Forgets a pause that is over.
-    pub(super) fn end_pause(&mut self, now: Instant) {
-        self.paused_until = self.paused_until.filter(|until| *until > now);
-    }
-
-    /// An exchange broke. Returns whether this sets the server aside. If only one client's exchanges break, the client
-    /// may be the reason. `answered` is the client that got the last whole answer.
-    pub(super) fn breaks_off(
-        &mut self,
-        client: ClientId,
-        answered: ClientId,
-        now: Instant,
-    ) -> bool {
-        let (first, since) = *self.broken_first.get_or_insert((client, now));
-        self.is_broken_for_several |= first != client;
-        self.breaks = self.breaks.saturating_add(1);
-        let is_lone = !self.is_broken_for_several && answered != client;
-        self.breaks >= MOST_BREAKS
-            && self.aside_until.is_none()
-            && (!is_lone || now.saturating_duration_since(since) >= LONE_CLIENT)
-    }
-
-    /// An answer came whole, or its head did.
-    pub(super) fn answers(&mut self) {
-        (self.broken_first, self.is_broken_for_several) = (None, false);
-    }
-
-    pub(in crate::upstream) fn set_aside(&mut self, now: Instant) {
-        let pause = FIRST_PAUSE.saturating_mul(1 << self.times_aside.min(16)).min(LONGEST_PAUSE);
-        self.times_aside = self.times_aside.saturating_add(1);
-        self.aside_until = Some(now + pause);
-    }
-}
-
 /// A server that a reload has removed.
 impl Drop for ServerState {
     fn drop(&mut self) {
@@ -204,9 +109,9 @@ impl ServerState {
             ended: AtomicU64::new(0),
             answers_5xx: AtomicU64::new(0),
             retries: AtomicU64::new(0),
-            whole: AtomicU64::new(0),
-            broken: AtomicU64::new(0),
-            answered: AtomicU64::new(NOBODY.0),
+            whole: AtomicU32::new(0),
+            broken: AtomicU32::new(0),
+            answered: [const { AtomicU64::new(NOBODY.0) }; MOST_ANSWERED],
             is_sound: AtomicBool::new(true),
             unsound: unsound.clone(),
             record: Mutex::default(),
@@ -286,18 +191,20 @@ impl ServerState {
     /// An answer came whole.
     pub(super) fn finished(&self, exchange: ExchangeBegin) {
         self.whole.fetch_add(1, Ordering::Relaxed);
-        self.answered.store(exchange.client.0, Ordering::Relaxed);
+        self.answered[exchange.client.place()].store(exchange.client.0, Ordering::Relaxed);
     }
 
-    /// An exchange broke. Returns the client of this exchange, and the client that got the last whole answer. `None`
-    /// if the server gave more whole answers meanwhile than it broke exchanges: then the break does not count
-    /// against it.
-    pub(super) fn broke(&self, exchange: ExchangeBegin) -> Option<(ClientId, ClientId)> {
-        let broken = self.broken.fetch_add(1, Ordering::Relaxed) + 1 - exchange.broken;
-        let whole = self.whole.load(Ordering::Relaxed) - exchange.whole;
-        let answered = ClientId(self.answered.load(Ordering::Relaxed));
-        let answered = if answered == NOBODY { exchange.client } else { answered };
-        (broken >= whole).then_some((exchange.client, answered))
+    /// An exchange broke. Returns whether this counts against the server. It does not if the server gave more whole
+    /// answers meanwhile than it broke exchanges.
+    pub(super) fn broke(&self, exchange: ExchangeBegin) -> bool {
+        let before = self.broken.fetch_add(1, Ordering::Relaxed).wrapping_sub(exchange.broken);
+        let whole = self.whole.load(Ordering::Relaxed).wrapping_sub(exchange.whole);
+        before.saturating_add(1) >= whole
+    }
+
+    /// The clients that got the last whole answers, and [`NOBODY`].
+    pub(super) fn answered(&self) -> [ClientId; MOST_ANSWERED] {
+        self.answered.each_ref().map(|client| ClientId(client.load(Ordering::Relaxed)))
     }
 
     pub(in crate::upstream) fn end(&self) {
@@ -358,13 +265,21 @@ impl ServerState {
     /// How to try the server, if it was set aside and may be tried now. Only one caller gets an answer. The next
     /// connection is tried after `time_limit`, the next request after a longer pause. A request tries the server only
     /// if the pause has been over for as long as `overdue`. If `overdue` is `None`, no request tries it. No request
-    /// tries a server that fails its health checks, or that asked for a pause.
-    pub(super) fn due(&self, time_limit: Duration, overdue: Option<Duration>) -> Option<Trial> {
+    /// tries a server that fails its health checks, or that asked for a pause. The request of a client that may itself be
+    /// the reason for a broken trial leaves the next one to others, as long as they may come.
+    pub(super) fn due(
+        &self,
+        time_limit: Duration,
+        overdue: Option<(Duration, ClientId)>,
+    ) -> Option<Trial> {
         let (mut record, now) = (self.record.lock(), Instant::now());
         let until = record.aside_until.filter(|until| *until <= now)?;
         if record.breaks >= MOST_BREAKS {
             let is_left_alone = record.is_ill || record.paused_until.is_some();
-            if is_left_alone || overdue.is_none_or(|overdue| now < until + overdue) {
+            let (overdue, client) = overdue.filter(|_| !is_left_alone)?;
+            let is_doubted = record.doubts(client, &self.answered(), now);
+            let overdue = if is_doubted { LONGEST_PAUSE } else { overdue };
+            if now < until + overdue {
                 return None;
             }
             record.set_aside(now);

@@ -31,7 +31,7 @@ fn client(number: u8) -> ClientId {
 /// An exchange that begins and breaks now.
 fn broke_off(state: &UpstreamState, server: &ServerState, error: &dyn Display) {
     let exchange = server.begin(client(1));
-    state.broke_off(server, exchange, error);
+    state.broke_off(server, exchange, false, error);
 }
 
 /// An exchange that begins and ends now.
@@ -41,7 +41,7 @@ fn finished(state: &UpstreamState, server: &ServerState) {
 }
 
 fn due(state: &UpstreamState) -> Vec<(usize, Trial)> {
-    state.due(TIME_LIMIT, Some(Duration::ZERO)).collect()
+    state.due(TIME_LIMIT, Some((Duration::ZERO, client(1)))).collect()
 }
 
 /// What is logged: the message, and the server.
@@ -122,11 +122,11 @@ async fn a_server_that_answers_others_is_not_down() {
         let exchange = server.begin(client(2 + number % 9));
         state.finished(server, exchange);
     }
-    slow.into_iter().for_each(|exchange| state.broke_off(server, exchange, &"no answer"));
+    slow.into_iter().for_each(|exchange| state.broke_off(server, exchange, false, &"no answer"));
     assert!(server.is_up(), "most that ended meanwhile ended well");
-    let all: Vec<_> = (0..4).map(|_| server.begin(client(1))).collect();
+    let all: Vec<_> = (1..=10).map(|number| server.begin(client(number))).collect();
     finished(&state, server);
-    all.into_iter().for_each(|exchange| state.broke_off(server, exchange, &"no answer"));
+    all.into_iter().for_each(|exchange| state.broke_off(server, exchange, false, &"no answer"));
     assert!(!server.is_up(), "most that ended meanwhile broke");
 }
 
@@ -139,7 +139,7 @@ async fn broken_exchanges_of_one_client_alone_set_no_server_aside() {
     (0..20).for_each(|_| broke_off(&state, server, &"reset"));
     assert!(server.is_up(), "another client got the last answer");
     let others = server.begin(client(2));
-    state.broke_off(server, others, &"reset");
+    state.broke_off(server, others, false, &"reset");
     assert!(!server.is_up(), "it fails for two clients");
     state.recovered(server);
     state.finished(server, server.begin(client(2)));
@@ -147,6 +147,80 @@ async fn broken_exchanges_of_one_client_alone_set_no_server_aside() {
     advance(Duration::from_secs(10)).await;
     (0..2).for_each(|_| broke_off(&state, server, &"reset"));
     assert!(!server.is_up(), "it has answered nobody for long");
+}
+
+/// What happens to one exchange of each of these clients now: it ends well, or it breaks.
+fn outcomes(state: &UpstreamState, clients: std::ops::RangeInclusive<u8>, is_whole: bool) {
+    let server = &state.servers()[0];
+    for number in clients {
+        let exchange = server.begin(client(number));
+        match is_whole {
+            true => state.finished(server, exchange),
+            false => state.broke_off(server, exchange, false, &"reset"),
+        }
+    }
+}
+
+/// A regression: two addresses whose requests made the API break off set a server aside that answered ten others, and one
+/// did it if it had two good answers itself before.
+#[tokio::test(start_paused = true)]
+async fn breaks_of_few_clients_set_no_server_aside_that_answers_others() {
+    for breaking in 1..=3 {
+        let state = state();
+        let server = &state.servers()[0];
+        for _ in 0..10 {
+            outcomes(&state, 1..=10, true);
+            outcomes(&state, 1..=breaking, true);
+            outcomes(&state, 1..=breaking, true);
+            (0..8).for_each(|_| outcomes(&state, 1..=breaking, false));
+            assert!(server.is_up(), "{breaking} clients of ten");
+        }
+        outcomes(&state, 1..=10, false);
+        assert!(!server.is_up(), "all clients of ten");
+    }
+    let state = state();
+    outcomes(&state, 1..=10, true);
+    outcomes(&state, 1..=2, false);
+    advance(Duration::from_secs(10)).await;
+    outcomes(&state, 1..=2, false);
+    assert!(!state.servers()[0].is_up(), "it has answered nobody for long");
+}
+
+/// A regression: after one true fall a client whose requests break kept the server aside for as long as it went on.
+#[tokio::test(start_paused = true)]
+async fn a_trial_that_breaks_for_a_client_alone_or_is_left_is_not_followed_by_a_longer_pause() {
+    let state = state();
+    let server = &state.servers()[0];
+    outcomes(&state, 1..=10, true);
+    outcomes(&state, 1..=10, false);
+    let try_by = |number| state.due(TIME_LIMIT, Some((Duration::ZERO, client(number)))).count();
+    let pause = Duration::from_millis(100);
+    advance(pause).await;
+    assert_eq!(try_by(1), 1);
+    state.broke_off(server, server.begin(client(1)), true, &"reset");
+    advance(pause).await;
+    assert_eq!(try_by(1), 0, "it is others' turn");
+    for _ in 0..5 {
+        assert_eq!(try_by(2), 1);
+        state.trial_left(server);
+        assert_eq!(try_by(2), 0, "not at once");
+        advance(pause).await;
+    }
+    assert_eq!(try_by(3), 1);
+    state.recovered(server);
+    assert!(server.is_up());
+    // A server that is away for all is left alone for longer each time.
+    outcomes(&state, 1..=10, false);
+    let mut pauses = Vec::new();
+    for number in 1..=8 {
+        let began = Instant::now();
+        while try_by(number) == 0 {
+            advance(Duration::from_millis(10)).await;
+        }
+        pauses.push(began.elapsed());
+        state.broke_off(server, server.begin(client(number)), true, &"reset");
+    }
+    assert!(pauses.last() > pauses.first(), "{pauses:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -334,7 +408,7 @@ async fn a_request_tries_one_server_at_a_time_and_the_others_keep_their_turn() {
 async fn a_request_that_cannot_be_repeated_tries_a_server_only_after_long() {
     let state = state();
     (0..3).for_each(|_| broke_off(&state, &state.servers()[0], &"no answer"));
-    let due = || state.due(TIME_LIMIT, Some(LONGEST_PAUSE)).count();
+    let due = || state.due(TIME_LIMIT, Some((LONGEST_PAUSE, client(1)))).count();
     advance(LONGEST_PAUSE).await;
     assert_eq!(due(), 0);
     advance(Duration::from_millis(100)).await;
