@@ -250,8 +250,13 @@ impl Upstream {
         let body = body.filter(|_| tries.is_repeatable || is_unprocessed);
         let again = || connection.request_again(body?);
         let next = unsent.map(|unsent| *unsent).or_else(again);
+        // A server that closes idle connections soon is not overloaded.
+        let is_stale = connection.is_pooled() && !connection.has_heard();
         // The end of a shared connection costs one retry, whatever the number of its requests.
-        let may_retry = || tries.retries > 0 && may_pass && (is_bystander || self.budget.spend());
+        let may_retry = || {
+            let is_free = is_bystander || is_stale;
+            tries.retries > 0 && may_pass && (is_free || self.budget.spend())
+        };
         let request = match next {
             Some(next) if changes || may_retry() => next,
             next => {

@@ -220,6 +220,20 @@ fn a_server_that_was_started_again_costs_no_request() {
     }
 }
 
+/// A regression: a server that closed each idle connection at the moment of its next use was taken for an overloaded one,
+/// and some of 150 requests failed.
+#[test]
+fn a_kept_connection_that_closes_when_it_is_used_again_costs_nothing_of_the_budget() {
+    let api = Upstream::answering(|got| if got.earlier == 0 { ok("") } else { Vec::new() });
+    let proxy = Proxy::of_one_worker(&api).admin().start();
+    let mut client = Connection::open(proxy.address);
+    for n in 0..150 {
+        assert_eq!(client.get("/", &[]).status, 200, "{n}");
+    }
+    let retried = "tidegate_upstream_retries_total{upstream=\"api\"}";
+    assert_eq!(Metrics::of(proxy.admin()).value(retried), 149.0);
+}
+
 /// A regression: two addresses, with good answers of their own between, had healthy servers set aside 63 times in 1.5 s.
 #[test]
 fn two_clients_whose_requests_break_leave_the_servers_to_ten_others() {
