@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::Request;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::SockRef;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, Interest, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::coop::has_budget_remaining;
 use tokio::time::{sleep, timeout};
@@ -158,9 +158,9 @@ impl ServerStream {
         }
     }
 
-    /// Ends a tunnel whose client is gone, when the kernel has sent all bytes, or after `limit`. The server sees an end,
-    /// and a reset behind it: if it closed its side first, a port of this machine would be unusable for a minute.
-    pub(crate) async fn end(mut self, limit: Duration) {
+    /// Ends a tunnel whose client is gone by a reset, when the kernel has sent all bytes, or after `limit`. With an end
+    /// in its place, a port of this machine would be unusable for a minute: this side would have closed first.
+    pub(crate) async fn end(self, limit: Duration) {
         if let Some(socket) = self.tcp() {
             // The socket is then writable only if nothing waits to be sent.
             let _ = SockRef::from(socket).set_tcp_notsent_lowat(1);
@@ -173,7 +173,6 @@ impl ServerStream {
             };
             let _ = timeout(limit, sending).await;
         }
-        let _ = timeout(limit, self.transport.shutdown()).await;
         self.state.abandon();
     }
 }
@@ -275,7 +274,7 @@ impl AsyncWrite for ServerStream {
 mod tests {
     use std::future::poll_fn;
 
-    use tokio::io::AsyncReadExt as _;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::task::coop::poll_proceed;
     use tokio::task::{spawn_local, yield_now};
 

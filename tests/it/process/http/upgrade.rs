@@ -162,7 +162,8 @@ fn a_tunnel_that_its_client_resets_is_reset() {
     assert_eq!(told.recv_timeout(PATIENCE).unwrap(), Err(ErrorKind::ConnectionReset));
     let client = upgraded(&proxy);
     drop(client);
-    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), Ok(0), "an end is an end");
+    let end = told.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(end, Err(ErrorKind::ConnectionReset), "so is a WebSocket that its client closes");
 }
 
 /// A regression: a tunnel whose client had gone lived as long as a silent one may, with its slots and connections.
