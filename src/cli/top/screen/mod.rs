@@ -90,12 +90,16 @@ impl Screen<'_> {
             .value("2xx", classes("2xx"))
             .value("4xx", classes("4xx"))
             .value("5xx", classes("5xx"))
-            .and(Style::Faint, "  refused ")
-            .and(bad_if(refused.is_some_and(|it| it > 0.0)), figure(refused))
             .and(Style::Faint, "  failed ")
             .and(bad_if(failed.is_some_and(|it| it > 0.0)), figure(failed))
             .value("waiting", text(&requests["waiting"]))
             .value("connections", text(&status["connections"]["open"]));
+        let second = match refused.filter(|it| *it > 0.0) {
+            Some(refused) => {
+                second.and(Style::Bad, format_args!("  refused {}", figure(Some(refused))))
+            }
+            None => second,
+        };
         let mut lines = vec![first];
         let away = self.away.map(|away| format!("{away}; trying again"));
         lines.extend(away.map(|away| ScreenLine::of(Style::Bad, away)));
