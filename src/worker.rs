@@ -48,8 +48,9 @@ use crate::throttle::{Throttle, Waiting};
 use crate::upstream::Upstream;
 use crate::upstream::health::UpstreamState;
 
-/// How often old idle upstream connections are closed.
-const PRUNE: Duration = Duration::from_secs(5);
+/// How often old idle upstream connections are closed. A connection that was not used for twice this time is not trusted
+/// with a request that cannot be sent again.
+const PRUNE: Duration = Duration::from_secs(2);
 
 /// The state that all workers of the process share.
 pub struct Process {

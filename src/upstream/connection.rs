@@ -160,8 +160,18 @@ impl SharedConnection {
         self.sender.is_closed() || self.driver.is_broken.get()
     }
 
-    /// Whether the connection may carry one more request. The owners of `driver` are counted: each request
-    /// under way is one, and the pool is one.
+    /// How often something was read from the server.
+    pub(super) fn reads(&self) -> usize {
+        self.reads.get()
+    }
+
+    /// Whether no request is under way, if the pool has the connection. The owners of `driver` are counted: each
+    /// request under way is one, and the pool is one.
+    pub(super) fn is_idle(&self) -> bool {
+        Rc::strong_count(&self.driver) <= 1
+    }
+
+    /// Whether the connection may carry one more request.
     pub(super) fn has_room(&self) -> bool {
         // At least 1: with a limit of 0, which may be temporary, each request would open a connection.
         let most = self.most.get().clamp(1, usize::from(MOST_STREAMS));

@@ -11,6 +11,7 @@ use super::connection::Connection;
 use super::error::in_time;
 use super::health::{ClientId, LONGEST_PAUSE, Trial};
 use super::pool::ShownProtocol;
+use super::send::Tries;
 use super::server::Server;
 use super::{Purpose, Upstream, UpstreamError};
 use crate::plan::Scheme;
@@ -59,6 +60,7 @@ impl Upstream {
         &self,
         server: &Server,
         for_all: bool,
+        lively: bool,
         wanted: Purpose,
     ) -> io::Result<Connection> {
         let shares = match server.wanted(wanted) {
@@ -70,7 +72,7 @@ impl Upstream {
             true => Some(server.pool.connecting.lock().await),
             false => None,
         };
-        if for_all && let Some(connection) = server.take(wanted) {
+        if for_all && let Some(connection) = server.take(wanted, lively) {
             return Ok(connection);
         }
         let wanted = server.wanted(wanted);
@@ -113,14 +115,14 @@ impl Upstream {
     pub(super) async fn connect(
         &self,
         mut index: usize,
-        wanted: Purpose,
+        tries: &Tries,
         affinity: Option<Affinity>,
-        failed: &[usize],
     ) -> Result<(usize, Connection), UpstreamError> {
-        let mut tried: SmallVec<[usize; 8]> = SmallVec::from_slice(failed);
+        let mut tried: SmallVec<[usize; 8]> = SmallVec::from_slice(&tries.failed);
+        let (is_first, lively) = (tries.failed.is_empty(), tries.needs_life());
         loop {
             let server = &self.servers[index];
-            let connecting = self.open(server, failed.is_empty(), wanted);
+            let connecting = self.open(server, is_first, lively, tries.wanted);
             let failure = match in_time(self.spec.connect_timeout, connecting).await {
                 Ok(connection) => return Ok((index, connection)),
                 Err(failure) => failure,

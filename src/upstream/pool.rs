@@ -6,6 +6,7 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::mem;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -15,7 +16,7 @@ use super::purpose::Purpose;
 
 /// The most idle connections to one server that a worker keeps.
 const MOST_IDLE: usize = 256;
-/// After this time an idle connection is closed.
+/// After this time an idle connection is closed, whatever its protocol.
 const LONGEST_IDLE: Duration = Duration::from_secs(60);
 /// After this time a connection is used for no more requests: the server's name may have other addresses
 /// now.
@@ -36,12 +37,26 @@ struct PooledConnections {
     /// and needs no look at the clock.
     idle: VecDeque<(Instant, Box<ExclusiveConnection>)>,
     swept: Instant,
-    /// Each with the time of the last [`Pool::prune`] before it was made, and with what it was made for.
-    shared: Vec<(Instant, Purpose, SharedConnection)>,
+    /// The time of the [`Pool::prune`] before the last.
+    before: Instant,
+    shared: Vec<PooledShared>,
     has_shared: bool,
     /// What the server has shown, with the time of the last [`Pool::prune`] before. It is forgotten after
     /// [`LONGEST_LIFE`].
     shown: Option<(Instant, ShownProtocol)>,
+}
+
+/// A connection of HTTP/2. The times are those of the last [`Pool::prune`] before.
+#[derive(Debug)]
+struct PooledShared {
+    connection: SharedConnection,
+    made_for: Purpose,
+    /// When it was made.
+    born: Instant,
+    /// When it last carried a request.
+    used: Instant,
+    /// When something last came from the server, and how often something had come by then.
+    heard: (Instant, usize),
 }
 
 /// What a server's answers have shown about its protocols. Its choice in the TLS handshake is kept elsewhere.
@@ -65,11 +80,20 @@ impl PooledConnections {
     }
 }
 
+impl PooledShared {
+    /// Whether something has come from the server since then.
+    fn is_heard_since(&self, time: Instant) -> bool {
+        self.heard.0 >= time || self.connection.reads() != self.heard.1
+    }
+}
+
 impl Default for Pool {
     fn default() -> Self {
+        let now = Instant::now();
         let kept = PooledConnections {
             idle: VecDeque::new(),
-            swept: Instant::now(),
+            swept: now,
+            before: now,
             shared: Vec::new(),
             has_shared: false,
             shown: None,
@@ -80,17 +104,22 @@ impl Default for Pool {
 
 impl Pool {
     /// Takes a shared connection that has room. If there is none, takes the idle connection that was used
-    /// last, of those that are open and ready.
-    pub(super) fn take(&self, wanted: Purpose) -> Option<Connection> {
+    /// last, of those that are open and ready. If it must be `lively`, something has come on it in the last two
+    /// intervals between calls of [`Pool::prune`]. A firewall may have forgotten any other, and nothing shows it.
+    pub(super) fn take(&self, wanted: Purpose, lively: bool) -> Option<Connection> {
         let mut kept = self.kept.borrow_mut();
         let wanted = kept.wanted(wanted);
+        let (swept, before) = (kept.swept, kept.before);
         if !kept.shared.is_empty() && matches!(wanted, Purpose::Any | Purpose::Http2) {
-            kept.shared.retain(|(_, _, connection)| !connection.is_closed());
-            let mut shared = kept.shared.iter();
-            let found = shared
-                .find(|(_, made_for, connection)| made_for.serves(wanted) && connection.has_room());
-            if let Some((_, _, connection)) = found {
-                return Some(Connection::Http2(connection.again()));
+            kept.shared.retain(|shared| !shared.connection.is_closed());
+            let found = kept.shared.iter_mut().find(|shared| {
+                shared.made_for.serves(wanted)
+                    && shared.connection.has_room()
+                    && (!lively || shared.is_heard_since(before))
+            });
+            if let Some(shared) = found {
+                shared.used = swept;
+                return Some(Connection::Http2(shared.connection.again()));
             }
         }
         if wanted == Purpose::Http2 {
@@ -99,8 +128,10 @@ impl Pool {
         let mut index = kept.idle.len();
         while let Some(last) = index.checked_sub(1) {
             index = last;
-            let (_, connection) = &kept.idle[index];
-            let fits = connection.is_ready() && connection.made_for.serves(wanted);
+            let (since, connection) = &kept.idle[index];
+            let fits = connection.is_ready()
+                && connection.made_for.serves(wanted)
+                && (!lively || *since >= before);
             if connection.is_unusable() {
                 kept.idle.remove(index);
             } else if fits && let Some((_, connection)) = kept.idle.remove(index) {
@@ -129,7 +160,8 @@ impl Pool {
         let mut kept = self.kept.borrow_mut();
         kept.has_shared |= made_for == Purpose::Any;
         let since = kept.swept;
-        kept.shared.push((since, made_for, connection));
+        let (born, used, heard) = (since, since, (since, connection.reads()));
+        kept.shared.push(PooledShared { connection, made_for, born, used, heard });
     }
 
     /// The connection to look for, for a request that wants `wanted`.
@@ -152,12 +184,21 @@ impl Pool {
     /// old.
     pub(super) fn prune(&self, now: Instant) {
         let mut kept = self.kept.borrow_mut();
-        kept.swept = now;
+        kept.before = mem::replace(&mut kept.swept, now);
         kept.idle.retain(|(since, connection)| {
             now.duration_since(*since) < LONGEST_IDLE && !connection.is_unusable()
         });
-        kept.shared.retain(|(since, _, connection)| {
-            now.duration_since(*since) < LONGEST_LIFE && !connection.is_closed()
+        kept.shared.retain_mut(|shared| {
+            if !shared.connection.is_idle() {
+                shared.used = now;
+            }
+            let reads = shared.connection.reads();
+            if reads != shared.heard.1 {
+                shared.heard = (now, reads);
+            }
+            now.duration_since(shared.born) < LONGEST_LIFE
+                && now.duration_since(shared.used) < LONGEST_IDLE
+                && !shared.connection.is_closed()
         });
         kept.shown = kept.shown.filter(|(since, _)| now.duration_since(*since) < LONGEST_LIFE);
     }
@@ -175,6 +216,9 @@ mod tests {
 
     /// How often the pool is looked through.
     const SWEEP: Duration = Duration::from_secs(5);
+
+    /// A server's settings (RFC 9113, 6.5), without any value.
+    const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
 
     fn transport() -> (ServerTransport, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
@@ -200,9 +244,23 @@ mod tests {
         }
     }
 
+    /// A connection of HTTP/2 whose server has sent its settings, and its server's end.
+    async fn http2() -> (SharedConnection, UnixStream) {
+        let (transport, mut server) = transport();
+        server.write_all(&SETTINGS).await.unwrap();
+        let Connection::Http2(connection) = connect::http2(transport).await.unwrap() else {
+            panic!("another protocol");
+        };
+        (connection, server)
+    }
+
     /// Takes a connection, and gives it back after it was used.
     fn is_used(pool: &Pool) -> bool {
-        match pool.take(Purpose::Any) {
+        is_taken(pool, false)
+    }
+
+    fn is_taken(pool: &Pool, lively: bool) -> bool {
+        match pool.take(Purpose::Any, lively) {
             Some(Connection::Http1(connection)) => {
                 pool.put(connection);
                 true
@@ -228,12 +286,7 @@ mod tests {
     #[tokio::test(flavor = "local", start_paused = true)]
     async fn a_shared_connection_is_not_used_for_ever() {
         let pool = Pool::default();
-        let (transport, mut server) = transport();
-        // The server's settings (RFC 9113, 6.5), without any value.
-        server.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.unwrap();
-        let Connection::Http2(connection) = connect::http2(transport).await.unwrap() else {
-            panic!("another protocol");
-        };
+        let (connection, _server) = http2().await;
         pool.share(connection.clone(), Purpose::Any);
         pass(&pool, LONGEST_LIFE - SWEEP).await;
         assert!(is_used(&pool));
@@ -262,5 +315,52 @@ mod tests {
         assert_eq!(pool.kept.borrow().idle.len(), 1);
         pass(&pool, SWEEP).await;
         assert_eq!(pool.kept.borrow().idle.len(), 0);
+    }
+
+    /// A regression: an idle connection of HTTP/2 was kept for five minutes. A firewall had forgotten it by then.
+    #[tokio::test(flavor = "local", start_paused = true)]
+    async fn a_shared_connection_that_nobody_needs_is_closed_as_soon() {
+        let pool = Pool::default();
+        let (connection, mut server) = http2().await;
+        pool.share(connection.clone(), Purpose::Any);
+        // A request is under way.
+        pass(&pool, LONGEST_IDLE * 2).await;
+        assert_eq!(pool.kept.borrow().shared.len(), 1);
+        drop(connection);
+        for _ in 0..LONGEST_IDLE.as_secs() / SWEEP.as_secs() - 1 {
+            // What the server says by itself is no use of the connection.
+            server.write_all(&SETTINGS).await.unwrap();
+            pass(&pool, SWEEP).await;
+        }
+        assert_eq!(pool.kept.borrow().shared.len(), 1);
+        pass(&pool, SWEEP).await;
+        assert_eq!(pool.kept.borrow().shared.len(), 0);
+    }
+
+    /// A regression: a request that could not be sent again was lost on a connection that had died unnoticed.
+    #[tokio::test(flavor = "local", start_paused = true)]
+    async fn a_connection_that_was_quiet_for_seconds_is_not_lively() {
+        let pool = Pool::default();
+        let (connection, _server) = http1().await;
+        pool.put(connection);
+        pass(&pool, SWEEP).await;
+        assert!(is_taken(&pool, true), "it was used since the last but one sweep");
+        pass(&pool, SWEEP * 2).await;
+        assert!(!is_taken(&pool, true));
+        assert!(is_taken(&pool, false), "a request that can be sent again may take it");
+        assert!(is_taken(&pool, true), "now it was used again");
+
+        let pool = Pool::default();
+        let (connection, mut server) = http2().await;
+        pool.share(connection, Purpose::Any);
+        pass(&pool, SWEEP).await;
+        assert!(is_taken(&pool, true));
+        pass(&pool, SWEEP * 2).await;
+        assert!(is_taken(&pool, false), "which is no sign of life");
+        assert!(!is_taken(&pool, true));
+        server.write_all(&SETTINGS).await.unwrap();
+        tokio::task::yield_now().await;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert!(is_taken(&pool, true), "something has come");
     }
 }

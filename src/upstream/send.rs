@@ -23,16 +23,16 @@ use super::{
 use crate::plan::Scheme;
 
 /// The results of a request's tries, and how it may be tried again.
-struct Tries {
+pub(super) struct Tries {
     /// The request has no body.
     is_whole: bool,
     /// The request may be sent again though a server may have processed it.
     is_repeatable: bool,
     /// Retries that are left.
     retries: u32,
-    wanted: Purpose,
+    pub(super) wanted: Purpose,
     /// The indices of the servers at which the request has failed.
-    failed: Vec<usize>,
+    pub(super) failed: Vec<usize>,
     client: ClientId,
     /// The index of the server that this request is to try, which was set aside.
     trial: Option<usize>,
@@ -99,7 +99,7 @@ impl Upstream {
                     // Boxed: most requests find a pooled connection, and their future stays small.
                     Ok((index, None)) => {
                         note(&self.servers[index]);
-                        let connecting = self.connect(index, tries.wanted, affinity, &tries.failed);
+                        let connecting = self.connect(index, &tries, affinity);
                         Box::pin(connecting).await
                     }
                     Err(error) => Err(error),
@@ -164,7 +164,8 @@ impl Upstream {
             Some(index) => index,
             None => self.choose(&tries.failed, affinity)?,
         };
-        Ok((index, is_first.then(|| self.servers[index].take(tries.wanted)).flatten()))
+        let take = || self.servers[index].take(tries.wanted, tries.needs_life());
+        Ok((index, is_first.then(take).flatten()))
     }
 
     /// The index of the server for a request that has `failed` at these servers. It is another server, unless the
@@ -286,6 +287,11 @@ impl Tries {
         let is_repeatable = is_whole && is_idempotent(request.method());
         let (failed, trial) = (Vec::new(), None);
         Self { is_whole, is_repeatable, retries, wanted, failed, client, trial }
+    }
+
+    /// Whether the request is lost if it meets a dead connection. It then goes on one that has shown life lately.
+    pub(super) fn needs_life(&self) -> bool {
+        !self.is_repeatable || self.retries == 0
     }
 
     /// Whether a request that fails on this connection may be sent again.

@@ -101,8 +101,9 @@ impl Server {
         UpstreamError::Server { server: self.state.url().clone(), failure }
     }
 
-    pub(super) fn take(&self, wanted: Purpose) -> Option<Connection> {
-        self.pool.take(self.possible(wanted))
+    /// A pooled connection; if it must be `lively`, one on which something has come in the last seconds.
+    pub(super) fn take(&self, wanted: Purpose, lively: bool) -> Option<Connection> {
+        self.pool.take(self.possible(wanted), lively)
     }
 }
 
