@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::client::conn::{http1, http2};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use socket2::SockRef;
+use hyper_util::rt::TokioIo;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Notify;
 use tokio_rustls::TlsConnector;
@@ -21,7 +21,7 @@ use super::connection::{
 };
 use super::executor::LocalExecutor;
 use super::purpose::Purpose;
-use super::stream::{ServerStream, ServerTransport};
+use super::stream::{ServerStream, ServerTransport, tcp_of};
 use super::trailers::{LimitedTrailers, MOST_IN_ANSWER, list_bound};
 use crate::observe::events;
 use crate::plan::{Endpoint, Scheme, ServerAddress, UpstreamSpec};
@@ -42,10 +42,21 @@ const STREAM_WINDOW: u32 = 256 * 1024;
 /// within that time.
 const MOST_UNSENT: u32 = 128 * 1024;
 
-/// After this time without a sign of life from an HTTP/2 server that has requests to answer, a ping is
-/// sent. Without an answer within `PING_PATIENCE` the connection ends.
-const PING_PAUSE: Duration = Duration::from_secs(20);
-const PING_PATIENCE: Duration = Duration::from_secs(10);
+/// After this time in which nothing came from a server, the kernel asks whether the server is there (TCP keep-alive).
+/// Without an answer to any of the questions the connection ends. HTTP/2 has pings for this. But a gRPC server ends a
+/// connection because of pings that are more frequent than one in five minutes.
+const SILENCE: Duration = Duration::from_secs(20);
+const BETWEEN_QUESTIONS: Duration = Duration::from_secs(5);
+const QUESTIONS: u32 = 2;
+
+/// For this time bytes of an HTTP/2 connection may be on their way, or the server may take none. After this the
+/// connection ends: many requests may wait for it.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// If a client leaves, the stream of its request is reset. The server hears of it later, and sends frames meanwhile.
+/// They are no error of the server while the stream is remembered: for this time, and up to this number.
+const RESET_MEMORY: Duration = Duration::from_secs(10);
+const RESETS_REMEMBERED: usize = 4096;
 
 /// Connects to the servers of one upstream.
 #[derive(Clone)]
@@ -126,8 +137,12 @@ impl Connector {
     ) -> io::Result<TcpStream> {
         let tell = events::server_address(&server.url);
         let stream = self.dialer.connect(host, port, self.connect_timeout, tell).await?;
-        // Without the option all works, with less exact time-outs.
-        let _ = SockRef::from(&stream).set_tcp_notsent_lowat(MOST_UNSENT);
+        let socket = SockRef::from(&stream);
+        // Without the options all works, with less exact time-outs.
+        let _ = socket.set_tcp_notsent_lowat(MOST_UNSENT);
+        let questions = TcpKeepalive::new().with_time(SILENCE);
+        let questions = questions.with_interval(BETWEEN_QUESTIONS).with_retries(QUESTIONS);
+        let _ = socket.set_tcp_keepalive(&questions);
         Ok(stream)
     }
 
@@ -198,6 +213,10 @@ pub(super) async fn http1(transport: ServerTransport) -> io::Result<Connection> 
 /// requests the server takes at once. The server refuses requests above this limit. While the limit is zero, this
 /// function waits.
 pub(super) async fn http2(transport: ServerTransport) -> io::Result<Connection> {
+    if let Some(socket) = tcp_of(&transport) {
+        // Without the option a dead server is noticed later.
+        let _ = SockRef::from(socket).set_tcp_user_timeout(Some(PATIENCE));
+    }
     let (heard, reads) = (Rc::new(Notify::new()), Rc::<Cell<usize>>::default());
     let (notified, counted) = (heard.clone(), reads.clone());
     let transport = InspectReader::<_, ReadNotice>::new(
@@ -208,12 +227,13 @@ pub(super) async fn http2(transport: ServerTransport) -> io::Result<Connection> 
         }),
     );
     let (sender, mut connection) = http2::Builder::new(LocalExecutor)
-        .timer(TokioTimer::new())
         .initial_max_send_streams(0)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(u32::from(MOST_STREAMS) * STREAM_WINDOW)
-        .keep_alive_interval(PING_PAUSE)
-        .keep_alive_timeout(PING_PATIENCE)
+        .reset_stream_duration(RESET_MEMORY)
+        .max_concurrent_reset_streams(RESETS_REMEMBERED)
+        // Frames that come later still would count for the life of the connection, and end it for all its requests.
+        .max_local_error_reset_streams(None)
         .max_header_list_size(list_bound(MOST_TRAILERS))
         .handshake(TokioIo::new(LimitedTrailers::new(transport, MOST_TRAILERS, 0)))
         .await
@@ -233,6 +253,10 @@ pub(super) async fn http2(transport: ServerTransport) -> io::Result<Connection> 
 
 #[cfg(test)]
 mod tests {
+    use http::Request;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::super::body::RequestBody;
     use super::*;
 
     /// A regression: the kernel took 2.6 MB of an upload at once, and the time for the answer began to run.
@@ -252,5 +276,50 @@ mod tests {
             held += written;
         }
         assert!(held < 1_000_000, "{held}");
+    }
+
+    /// A regression: pings every 20 seconds made gRPC servers end the connection ("too many pings").
+    #[tokio::test(flavor = "local", start_paused = true)]
+    async fn a_call_that_is_quiet_for_long_brings_no_pings() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        // The server's settings (RFC 9113, 6.5), without any value.
+        theirs.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.unwrap();
+        let mut connection = http2(Left(Right(ours))).await.unwrap();
+        let (url, endpoint) = ("h2c://a".to_owned(), Endpoint::Unix("a".into()));
+        let server = ServerAddress { url, endpoint, scheme: Scheme::H2c };
+        let limit = Duration::from_secs(600);
+        let answer = connection.send(Request::new(RequestBody::empty()), false, &server, limit);
+        assert!(answer.await.is_err(), "there is no answer");
+        drop(connection);
+        let mut said = Vec::new();
+        theirs.read_to_end(&mut said).await.unwrap();
+        let mut frames = &said[b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len()..];
+        let mut kinds = Vec::new();
+        while let [_, a, b, kind, _, _, _, _, _, rest @ ..] = frames {
+            kinds.push(*kind);
+            frames = &rest[usize::from(u16::from_be_bytes([*a, *b]))..];
+        }
+        let (headers, ping) = (1, 6);
+        assert!(kinds.contains(&headers) && !kinds.contains(&ping), "{kinds:?}");
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn the_kernel_notices_that_a_server_is_dead() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let spec =
+            UpstreamSpec { connect_timeout: Duration::from_secs(10), ..UpstreamSpec::default() };
+        let connector = Connector::new(&spec, Arc::default());
+        let (url, endpoint) = ("http://a".to_owned(), Endpoint::Unix("a".into()));
+        let server = ServerAddress { url, endpoint, scheme: Scheme::Http };
+        let stream = connector.connect(&server, "127.0.0.1", port).await.unwrap();
+        let socket = SockRef::from(&stream).try_clone().unwrap();
+        assert!(socket.keepalive().unwrap());
+        assert_eq!(socket.tcp_keepalive_time().unwrap(), SILENCE);
+        assert_eq!(socket.tcp_user_timeout().unwrap(), None, "a server may stop reading for long");
+        let (mut theirs, _) = listener.accept().await.unwrap();
+        theirs.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.unwrap();
+        let _connection = http2(Left(Left(stream))).await.unwrap();
+        assert_eq!(socket.tcp_user_timeout().unwrap(), Some(PATIENCE));
     }
 }

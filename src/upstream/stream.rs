@@ -33,6 +33,15 @@ const MOST_BEFORE_HEAD: usize = 1024 * 1024;
 /// The stream below HTTP.
 pub(super) type ServerTransport = Either<Either<TcpStream, UnixStream>, Box<TlsStream<TcpStream>>>;
 
+/// The socket of a connection, if it is one of TCP.
+pub(super) fn tcp_of(transport: &ServerTransport) -> Option<&TcpStream> {
+    match transport {
+        Either::Left(Either::Left(socket)) => Some(socket),
+        Either::Left(Either::Right(_unix)) => None,
+        Either::Right(tls) => Some(tls.get_ref().0),
+    }
+}
+
 /// A socket, read and written by the task that drives its connection.
 #[derive(Debug)]
 pub(crate) struct ServerStream {
@@ -150,18 +159,10 @@ impl ServerStream {
         self.state.clone()
     }
 
-    fn tcp(&self) -> Option<&TcpStream> {
-        match &self.transport {
-            Either::Left(Either::Left(socket)) => Some(socket),
-            Either::Left(Either::Right(_unix)) => None,
-            Either::Right(tls) => Some(tls.get_ref().0),
-        }
-    }
-
     /// Ends a tunnel whose client is gone by a reset, when the kernel has sent all bytes, or after `limit`. With an end
     /// in its place, a port of this machine would be unusable for a minute: this side would have closed first.
     pub(crate) async fn end(self, limit: Duration) {
-        if let Some(socket) = self.tcp() {
+        if let Some(socket) = tcp_of(&self.transport) {
             // The socket is then writable only if nothing waits to be sent.
             let _ = SockRef::from(socket).set_tcp_notsent_lowat(1);
             let now = Timespec::default();
@@ -181,7 +182,7 @@ impl Drop for ServerStream {
     /// Resets the socket if its exchange was given up. Otherwise each client that leaves early would make a port of
     /// this machine unusable for a minute (TIME_WAIT).
     fn drop(&mut self) {
-        if let (true, Some(socket)) = (self.state.busy.get(), self.tcp()) {
+        if let Some(socket) = tcp_of(&self.transport).filter(|_| self.state.busy.get()) {
             let _ = socket.set_zero_linger();
         }
     }
