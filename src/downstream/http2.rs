@@ -29,7 +29,8 @@ use crate::proxy::client::{ClientConnection, Overdue};
 use crate::proxy::refusal::HeadFault;
 use crate::proxy::{ClientLeft, Proxy, ResponseBody};
 use crate::upstream::progress::BodyEnd;
-use crate::upstream::trailers::{self, LimitedTrailers, list_bound};
+use crate::upstream::trailers::{self, WatchedFrames, list_bound};
+use crate::wire::streams::CONNECTION_WINDOW;
 
 /// The most requests at once on a connection.
 const MOST_STREAMS: u32 = 128;
@@ -43,18 +44,17 @@ const MOST_RESETS: usize = 64;
 /// lives. A gateway sends the requests of many clients on one connection, so the number is large.
 const MOST_ERRORS: usize = 1024;
 
-/// Flow-control windows in bytes: the bytes of one upload, and of all uploads, that a client may send before they are
-/// read here. The window for all uploads is the sum for all streams, so an upload whose API does not read never holds
-/// back another upload.
+/// The flow-control window of a stream in bytes: the bytes of one upload that a client may send before they are read
+/// here. The window for all uploads is more than the sum for all streams, so an upload whose API does not read never
+/// holds back another upload.
 const STREAM_WINDOW: u32 = 128 * 1024;
-const CONNECTION_WINDOW: u32 = MOST_STREAMS * STREAM_WINDOW;
 
 /// The most bytes of one response that are kept while the client does not read.
 const MOST_UNSENT: usize = 128 * 1024;
 
 type Work = Pin<Box<dyn Future<Output = ()>>>;
 
-type BatchedStream = WriteBatch<LimitedTrailers<ClientStream>>;
+type BatchedStream = WriteBatch<WatchedFrames<ClientStream>>;
 
 /// Serves a connection to its end. Returns the error that ended it, if there was one.
 pub(super) async fn serve(
@@ -63,7 +63,7 @@ pub(super) async fn serve(
     proxy: Rc<Proxy>,
     news: Receiver<bool>,
 ) -> Result<(), hyper::Error> {
-    client.multiplex();
+    let costs = client.multiplex();
     let _counted = proxy.metrics().http2_connection();
     let spawner = Spawner::default();
     let most = proxy.max_header_size();
@@ -78,14 +78,18 @@ pub(super) async fn serve(
         Box::pin(async move {
             first_look().await;
             let mut answer = match refused {
-                Some(fault) => proxy.refuse(&request, &client, fault),
+                Some(fault) => {
+                    let answer = proxy.refuse(&request, &client, fault);
+                    drop(client.body(request.into_body()));
+                    answer
+                }
                 None => proxy.handle(request, &client).await?,
             };
             answer.body_mut().watched_by(uptake);
             Ok::<_, ClientLeft>(answer)
         })
     });
-    let batch = WriteBatch::new(LimitedTrailers::new(stream, most, PREFACE.len()));
+    let batch = WriteBatch::new(WatchedFrames::new(stream, most, PREFACE.len(), costs));
     let connection = builder.serve_connection(TokioIo::new(batch.clone()), service);
     let streams = FuturesUnordered::from_iter([RunningStream::that_never_ends()]);
     let mut serving = Http2Serving { connection, batch, spawner, streams, client: client.clone() };

@@ -29,6 +29,7 @@ use crate::upstream::event_timeout::EventTimeout;
 use crate::upstream::progress::{BodyEnd, BodyFault, BodyPiece};
 use crate::upstream::trailers::{MOST_IN_ANSWER, list_size};
 use crate::upstream::{Cause, ConnectionLease};
+use crate::wire::streams::{PeerBody, TooManyFrames};
 
 /// The most bytes that an HTTP/2 stream gets at once. A stream has ended when it has its last piece. If its client then
 /// takes nothing more, at most these bytes beyond the client's window stay in memory until the connection ends.
@@ -82,7 +83,7 @@ enum BodySource {
 
 #[derive(Debug)]
 struct UpstreamAnswer {
-    incoming: Incoming,
+    incoming: PeerBody,
     /// The connection that the body comes on; `None` after the body's end.
     lease: Option<ConnectionLease>,
     time_limit: EventTimeout,
@@ -147,6 +148,7 @@ impl ResponseBody {
             lease.release();
             return Self::whole(Bytes::new());
         }
+        let incoming = PeerBody::new(incoming, lease.stream_costs());
         let (lease, time_limit) = (Some(lease), EventTimeout::new(time_limit));
         let streamed = UpstreamAnswer { incoming, lease, time_limit, given: None };
         let mut body = Self::of(BodySource::UpstreamAnswer(streamed));
@@ -236,7 +238,13 @@ impl ResponseBody {
         let was_awaited = streamed.time_limit.renew();
         let is_unread = || !was_awaited && streamed.given.is_some_and(|at| at.elapsed() >= UNREAD);
         let (cause, error) = match frame {
-            Some(Err(error)) => (Cause(&error).to_string(), io::Error::other(error)),
+            Some(Err(error)) if error.is::<TooManyFrames>() => {
+                if let Some(record) = &mut this.record {
+                    record.broke_off();
+                }
+                return this.break_off(io::Error::other(error), cx);
+            }
+            Some(Err(error)) => (Cause(&*error).to_string(), io::Error::other(error)),
             Some(Ok(frame)) if frame.trailers_ref().is_some_and(is_too_large) => {
                 let cause = format!("its trailers have more than {} KiB", MOST_IN_ANSWER / 1024);
                 (cause.clone(), io::Error::other(cause))

@@ -10,7 +10,6 @@ use futures_util::future::try_join_all;
 use http::StatusCode;
 use http::header::{CACHE_CONTROL, HeaderValue};
 use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
 use tokio::time::{Instant, timeout};
 
 use super::active::Active;
@@ -26,6 +25,7 @@ use crate::decide::{Asked, BadCall, DecidedRequest, Form, envoy, fields};
 use crate::observe::metrics::DecisionKind;
 use crate::throttle::{LimitQuestion, Refused, Seat, Together};
 use crate::upstream::progress::BodyFault;
+use crate::wire::upload::ClientBody;
 
 /// The most bytes of a call's body.
 const MOST: usize = 1024 * 1024;
@@ -47,7 +47,7 @@ impl Proxy {
         form.admit(&mut exchange.head, active.plan.decide.token.as_deref())?;
         let time_limit = active.plan.server.body_timeout;
         let body = match exchange.body.take_if(|_| form.has_body()) {
-            Some(body) => read_body(body, client, time_limit).await?,
+            Some(body) => read_body(body, time_limit).await?,
             None => Bytes::new(),
         };
         let answer = match form {
@@ -165,19 +165,17 @@ impl Proxy {
 }
 
 /// Reads the whole body of a call. Each piece must come within `time_limit`.
-async fn read_body(
-    mut body: Incoming,
-    client: &ClientConnection,
-    time_limit: Duration,
-) -> Result<Bytes, Refusal<'static>> {
+async fn read_body(mut body: ClientBody, time_limit: Duration) -> Result<Bytes, Refusal<'static>> {
     let mut whole = BytesMut::new();
     loop {
         let frame = timeout(time_limit, body.frame()).await;
-        let frame = frame.map_err(|_| Refusal::Body(BodyFault::Stalled))?;
+        let Ok(frame) = frame else {
+            body.give_up();
+            return Err(Refusal::Body(BodyFault::Stalled));
+        };
         let Some(frame) = frame else { return Ok(whole.freeze()) };
-        let frame = frame.map_err(|error| Refusal::Body(BodyFault::of(&error)))?;
+        let frame = frame.map_err(|error| Refusal::Body(BodyFault::of(&*error)))?;
         let Some(piece) = frame.data_ref() else { continue };
-        client.overhead.piece(piece.len());
         if whole.len() + piece.len() > MOST {
             return Err(Refusal::Body(BodyFault::TooLarge));
         }

@@ -26,7 +26,7 @@ impl Proxy {
         request: Request<Incoming>,
         client: &Rc<ClientConnection>,
     ) -> impl Future<Output = Result<Answer, ClientLeft>> {
-        let exchange = Exchange::of(request);
+        let exchange = Exchange::of(request, client);
         let protocol = match client.peer.address.asks() {
             true => plain(&exchange.head.headers, exchange.seen),
             false => exchange.protocol,

@@ -1,15 +1,17 @@
 //! The parts of a request that is under way.
 
 use http::{Method, Request, Version, request};
+use http_body::Body as _;
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
-use super::client::Switched;
+use super::client::{ClientConnection, Switched};
 use super::protocol::{GrpcKind, Protocol, plain, protocol};
 use super::refusal::Refusal;
 use crate::decide::{Form, Question};
 use crate::reading::Seen;
 use crate::upstream::progress::BodyEnd;
+use crate::wire::upload::ClientBody;
 
 /// The parts of a request. A part is taken out when it is used up.
 pub(super) struct Exchange {
@@ -20,7 +22,8 @@ pub(super) struct Exchange {
     /// Which fields the request has.
     pub(super) seen: Seen,
     pub(super) protocol: Protocol,
-    pub(super) body: Option<Incoming>,
+    /// `None` if there is none, or if it was taken.
+    pub(super) body: Option<ClientBody>,
     /// How far the request's body has come on its way upstream.
     pub(super) body_end: BodyEnd,
     /// A server may have got the request's head.
@@ -42,9 +45,9 @@ impl Exchange {
         }
     }
 
-    pub(super) fn of(request: Request<Incoming>) -> Self {
+    pub(super) fn of(request: Request<Incoming>, client: &ClientConnection) -> Self {
         let (head, body) = request.into_parts();
-        Self::new(head, Some(body))
+        Self::new(head, (!body.is_end_stream()).then(|| client.body(body)))
     }
 
     /// The form of a call. From now on its answer is by gRPC only where the caller surely speaks it: others would take
@@ -67,7 +70,7 @@ impl Exchange {
         exchange
     }
 
-    fn new(head: request::Parts, body: Option<Incoming>) -> Self {
+    fn new(head: request::Parts, body: Option<ClientBody>) -> Self {
         let seen = Seen::of(&head.headers);
         let protocol = protocol(&head.method, &head.headers, seen);
         let body_end = BodyEnd::default();

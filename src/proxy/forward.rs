@@ -118,7 +118,7 @@ pub(super) async fn send(
         Ok(answered) => answered,
         Err(Unanswered { error, unsent }) => {
             // Nothing of the body was read, so the body can be discarded like that of a rejected request.
-            if let Some(body) = unsent.and_then(RequestBody::into_incoming) {
+            if let Some(body) = unsent.and_then(RequestBody::into_client_body) {
                 exchange.body = Some(body);
                 exchange.body_end = Default::default();
             }
@@ -322,7 +322,7 @@ fn body_of(
         Some(body) => {
             let most = most_bytes(plan, route);
             let times = client.phase.times().clone();
-            RequestBody::streamed(body, most, times, trailers, client.overhead.clone())
+            RequestBody::streamed(body, most, times, trailers)
         }
         None => RequestBody::empty(),
     }

@@ -208,9 +208,14 @@ impl Proxy {
             };
             drop(question);
             withhold_body(&mut answer, &exchange.head.method);
-            // Over HTTP/2 an unread body ends with its stream.
-            if !client.phase.is_multiplexed() {
-                if let Some(body) = exchange.body.take().filter(|body| !body.is_end_stream()) {
+            if client.phase.is_multiplexed() {
+                // The rest of a body is thrown away when the body is dropped. A client that was not told to send its
+                // body sends none.
+                if let Some(body) = exchange.body.as_mut().filter(|_| seen.has(Seen::EXPECT)) {
+                    body.give_up();
+                }
+            } else {
+                if let Some(body) = exchange.body.take() {
                     let awaited = seen.has(Seen::EXPECT);
                     let time_limit = record.active.plan.server.body_timeout;
                     closes |= !Box::pin(discard(body, awaited, client, time_limit)).await;

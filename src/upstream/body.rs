@@ -11,7 +11,6 @@ use http::header::Entry;
 use http::{HeaderMap, HeaderName};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{Either, Full};
-use hyper::body::Incoming;
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -20,7 +19,7 @@ use super::event_timeout::EventTimeout;
 use super::progress::{BodyEnd, BodyFault, BodyPiece, Progress};
 use super::queue::UploadPermit;
 use super::times::ClientTimes;
-use crate::wire::overhead::Overhead;
+use crate::wire::upload::ClientBody;
 
 /// A request's body as the client sends it. The body is boxed: hyper moves a request many times, and most
 /// requests have no body.
@@ -30,14 +29,12 @@ pub(crate) struct RequestBody(Option<Box<Streamed>>);
 #[derive(Debug)]
 struct Streamed {
     /// The client's body, or a whole body that was kept.
-    source: Either<Incoming, Full<Bytes>>,
+    source: Either<ClientBody, Full<Bytes>>,
     /// Bytes that may still come.
     allowance: u64,
     time_limit: EventTimeout,
     trailers: Trailers,
     end: BodyEnd,
-    /// Notes the pieces that have come from the client. `None` for a body that was kept.
-    overhead: Option<Rc<Overhead>>,
     /// Set if the request outlives its client.
     outliving: Option<OutlivingBody>,
     /// The bytes that the connection had read when the last piece came, and when this was last checked.
@@ -70,26 +67,24 @@ impl RequestBody {
     }
 
     /// The body that the client sends. It may have at most `most` bytes. Each read must come within the
-    /// `body_timeout` of `times` after the read before. Trailers other than `trailers` are removed. `overhead` is
-    /// that of the client's connection.
+    /// `body_timeout` of `times` after the read before. Trailers other than `trailers` are removed.
     pub(crate) fn streamed(
-        incoming: Incoming,
+        body: ClientBody,
         most: Option<u64>,
         times: Rc<Cell<ClientTimes>>,
         trailers: Trailers,
-        overhead: Rc<Overhead>,
     ) -> Self {
-        if incoming.is_end_stream() {
+        if body.is_end_stream() {
             return Self::empty();
         }
+        let read = body.overhead().read();
         Self(Some(Box::new(Streamed {
-            source: Either::Left(incoming),
+            source: Either::Left(body),
             allowance: most.unwrap_or(u64::MAX),
             time_limit: EventTimeout::of_client(times),
             trailers,
             end: BodyEnd::begin(),
-            read: (overhead.read(), overhead.read()),
-            overhead: Some(overhead),
+            read: (read, read),
             upload: None,
             outliving: None,
         })))
@@ -103,7 +98,6 @@ impl RequestBody {
             time_limit: EventTimeout::new(Duration::MAX),
             trailers: Trailers::new(),
             end: BodyEnd::begin(),
-            overhead: None,
             outliving: None,
             read: (0, 0),
             upload: None,
@@ -123,9 +117,9 @@ impl RequestBody {
     }
 
     /// The client's body, without limits and time-outs; `None` if there is no body, or all of it has come.
-    pub(crate) fn into_incoming(self) -> Option<Incoming> {
+    pub(crate) fn into_client_body(self) -> Option<ClientBody> {
         match self.0?.source {
-            Either::Left(incoming) => Some(incoming),
+            Either::Left(body) => Some(body),
             Either::Right(_) => None,
         }
     }
@@ -151,7 +145,7 @@ impl Streamed {
     /// other streams of the connection. So at most the bytes of one frame count as such a part.
     fn has_part_come(&mut self) -> bool {
         let (at_piece, before) = self.read;
-        let now = self.overhead.as_ref().map_or(before, |overhead| overhead.read());
+        let now = self.bytes_read().unwrap_or(before);
         self.read.1 = now;
         now != before && now - at_piece <= MOST_OF_FRAME
     }
@@ -166,6 +160,9 @@ impl Streamed {
                 self.time_limit.renew();
             }
             ready!(self.time_limit.poll_over(cx));
+            if let Either::Left(body) = &mut self.source {
+                body.give_up();
+            }
             return Poll::Ready(Some(Err(self.end.fail(BodyFault::Stalled))));
         };
         self.time_limit.renew();
@@ -178,9 +175,8 @@ impl Streamed {
             Some(Err(error)) => Some(Err(self.end.fail(BodyFault::of(&*error)))),
             Some(Ok(frame)) => {
                 let length = frame.data_ref().map_or(0, Bytes::len);
-                if let Some(overhead) = &self.overhead {
-                    overhead.piece(length);
-                    self.read = (overhead.read(), overhead.read());
+                if let Some(read) = self.bytes_read() {
+                    self.read = (read, read);
                 }
                 match self.allowance.checked_sub(length as u64) {
                     None => Some(Err(self.end.fail(BodyFault::TooLarge))),
@@ -199,6 +195,14 @@ impl Streamed {
                 }
             }
         })
+    }
+
+    /// All bytes that the client's connection has read. `None` for a body that was kept.
+    fn bytes_read(&self) -> Option<u64> {
+        match &self.source {
+            Either::Left(body) => Some(body.overhead().read()),
+            Either::Right(_) => None,
+        }
     }
 
     fn limit_trailers(&self, frame: Frame<Bytes>) -> Frame<Bytes> {

@@ -16,25 +16,24 @@ use tokio_rustls::TlsConnector;
 use tokio_util::either::Either::{Left, Right};
 use tokio_util::io::InspectReader;
 
-use super::connection::{
-    Connection, ExclusiveConnection, MOST_STREAMS, ReadNotice, SharedConnection,
-};
+use super::connection::{Connection, ExclusiveConnection, ReadNotice, SharedConnection};
 use super::executor::LocalExecutor;
 use super::purpose::Purpose;
 use super::stream::{ServerStream, ServerTransport, tcp_of};
-use super::trailers::{LimitedTrailers, MOST_IN_ANSWER, list_bound};
+use super::trailers::{MOST_IN_ANSWER, WatchedFrames, list_bound};
 use crate::observe::events;
 use crate::plan::{Endpoint, Scheme, ServerAddress, UpstreamSpec};
 use crate::tls::{self, H2, HTTP_1_1};
 use crate::wire::dialer::Dialer;
+use crate::wire::streams::{CONNECTION_WINDOW, StreamCosts};
 
 /// Trailers over HTTP/2 of more bytes than this end the connection. Those that are larger than [`MOST_IN_ANSWER`] end
 /// their answer.
 const MOST_TRAILERS: usize = 4 * MOST_IN_ANSWER;
 
 /// The flow-control window of an HTTP/2 stream in bytes: what a server may send of one response before its client
-/// reads. The window of a connection is the sum for all streams, so a response that nobody reads never holds back
-/// another response.
+/// reads. The window of a connection is more than the sum for all streams, so a response that nobody reads never holds
+/// back another response.
 const STREAM_WINDOW: u32 = 256 * 1024;
 
 /// The most bytes of a request that the kernel holds before it sends them. `response_timeout` runs from the last byte
@@ -217,6 +216,7 @@ pub(super) async fn http2(transport: ServerTransport) -> io::Result<Connection> 
         // Without the option a dead server is noticed later.
         let _ = SockRef::from(socket).set_tcp_user_timeout(Some(PATIENCE));
     }
+    let costs = Rc::<StreamCosts>::default();
     let (heard, reads) = (Rc::new(Notify::new()), Rc::<Cell<usize>>::default());
     let (notified, counted) = (heard.clone(), reads.clone());
     let transport = InspectReader::<_, ReadNotice>::new(
@@ -229,13 +229,13 @@ pub(super) async fn http2(transport: ServerTransport) -> io::Result<Connection> 
     let (sender, mut connection) = http2::Builder::new(LocalExecutor)
         .initial_max_send_streams(0)
         .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(u32::from(MOST_STREAMS) * STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
         .reset_stream_duration(RESET_MEMORY)
         .max_concurrent_reset_streams(RESETS_REMEMBERED)
         // Frames that come later still would count for the life of the connection, and end it for all its requests.
         .max_local_error_reset_streams(None)
         .max_header_list_size(list_bound(MOST_TRAILERS))
-        .handshake(TokioIo::new(LimitedTrailers::new(transport, MOST_TRAILERS, 0)))
+        .handshake(TokioIo::new(WatchedFrames::new(transport, MOST_TRAILERS, 0, costs.clone())))
         .await
         .map_err(io::Error::other)?;
     while connection.current_max_send_streams() == 0 {
@@ -248,7 +248,7 @@ pub(super) async fn http2(transport: ServerTransport) -> io::Result<Connection> 
             () = heard.notified() => {}
         }
     }
-    Ok(Connection::Http2(SharedConnection::start(sender, connection, reads)))
+    Ok(Connection::Http2(SharedConnection::start(sender, connection, reads, costs)))
 }
 
 #[cfg(test)]

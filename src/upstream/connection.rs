@@ -31,8 +31,9 @@ use super::kept_head::KeptHead;
 use super::progress::BodyEnd;
 use super::purpose::Purpose;
 use super::stream::{ServerStream, ServerTransport, SocketState};
-use super::trailers::LimitedTrailers;
+use super::trailers::WatchedFrames;
 use crate::plan::{Scheme, ServerAddress};
+use crate::wire::streams::StreamCosts;
 
 /// The most requests at once on one HTTP/2 connection: what servers commonly allow (RFC 9113, 6.5.2). A
 /// server that allows fewer says so in its settings.
@@ -44,7 +45,7 @@ const CHUNKED: HeaderValue = HeaderValue::from_static("chunked");
 type Http2Connection = http2::Connection<TokioIo<Http2Transport>, RequestBody, LocalExecutor>;
 
 /// What carries an HTTP/2 connection.
-type Http2Transport = LimitedTrailers<InspectReader<ServerTransport, ReadNotice>>;
+type Http2Transport = WatchedFrames<InspectReader<ServerTransport, ReadNotice>>;
 
 /// Called after each read.
 pub(super) type ReadNotice = Box<dyn FnMut(&[u8])>;
@@ -83,6 +84,7 @@ pub(super) struct SharedConnection {
     /// How often something was read. `reads_before` is this number at the time when the request was sent.
     reads: Rc<Cell<usize>>,
     reads_before: usize,
+    pub(super) costs: Rc<StreamCosts>,
     /// The head of a request without an answer, if there may be a second try.
     head: Option<Box<KeptHead>>,
     driver: Rc<Driver>,
@@ -138,6 +140,7 @@ impl SharedConnection {
         sender: http2::SendRequest<RequestBody>,
         mut connection: Http2Connection,
         reads: Rc<Cell<usize>>,
+        costs: Rc<StreamCosts>,
     ) -> Self {
         let most = Rc::new(Cell::new(connection.current_max_send_streams()));
         let newest = most.clone();
@@ -147,7 +150,7 @@ impl SharedConnection {
             ended
         }));
         let (driver, reads_before, head) = (Rc::new(driver), 0, None);
-        Self { sender, pooled: false, most, reads, reads_before, head, driver }
+        Self { sender, pooled: false, most, reads, reads_before, costs, head, driver }
     }
 
     /// The same connection, for another request.

@@ -1,6 +1,6 @@
 //! Why there is no response.
 
-use std::error::Error as _;
+use std::error::Error;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -252,9 +252,9 @@ pub(super) fn is_http1_required(error: &hyper::Error) -> bool {
     error.is_some_and(|it| it.is_remote() && it.reason() == Some(h2::Reason::HTTP_1_1_REQUIRED))
 }
 
-/// Displays hyper's error together with its cause.
+/// Displays an error together with its cause.
 #[derive(Debug)]
-pub(crate) struct Cause<'e>(pub &'e hyper::Error);
+pub(crate) struct Cause<'e>(pub &'e (dyn Error + 'static));
 
 impl fmt::Display for Cause<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -11,6 +11,8 @@ use http_body::Frame;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use crate::wire::streams::TooManyFrames;
+
 /// What went wrong with a request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BodyFault {
@@ -29,8 +31,11 @@ pub(crate) enum BodyFault {
 }
 
 impl BodyFault {
-    /// The fault that hyper reports with this error.
+    /// The fault that hyper reports with this error, or that the small frames of a body are.
     pub(crate) fn of(error: &(dyn Error + 'static)) -> Self {
+        if error.is::<TooManyFrames>() {
+            return Self::Broken;
+        }
         let error = error.downcast_ref::<hyper::Error>().and_then(Error::source);
         // An error without a cause means that the connection has ended.
         let Some(error) = error else { return Self::ClientLeft };

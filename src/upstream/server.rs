@@ -20,6 +20,7 @@ use super::queue::RequestPermit;
 use super::stream::ServerStream;
 use crate::observe::metrics::UpstreamFailure;
 use crate::plan::{Scheme, ServerAddress};
+use crate::wire::streams::StreamCosts;
 
 /// The most server connections that stay with one connection of a client. A client of HTTP/2 may have many
 /// requests at once.
@@ -169,6 +170,14 @@ impl ConnectionLease {
     /// The server's URL, for the log.
     pub(crate) fn server(&self) -> &Arc<str> {
         self.in_flight.server.state.url()
+    }
+
+    /// What the streams of an HTTP/2 connection cost it.
+    pub(crate) fn stream_costs(&self) -> Option<&Rc<StreamCosts>> {
+        match &self.connection {
+            Connection::Http1(_) => None,
+            Connection::Http2(shared) => Some(&shared.costs),
+        }
     }
 
     /// Marks an HTTP/1.1 connection: it must not be used for another request.

@@ -8,6 +8,7 @@ mod socket;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
+use hyper::body::Incoming;
 use tokio::time::Instant;
 
 pub(crate) use self::idleness::Idleness;
@@ -17,6 +18,8 @@ use super::headers::x_forwarded::Peer;
 use crate::throttle::Permit;
 use crate::upstream::{ConnectionLease, PrivateConnections};
 use crate::wire::overhead::Overhead;
+use crate::wire::streams::StreamCosts;
+use crate::wire::upload::ClientBody;
 
 /// The server's side of a connection that changes to another protocol, and the permit that is held while the connection
 /// lives.
@@ -37,6 +40,8 @@ pub(crate) struct ClientConnection {
     pub(crate) phase: Phase,
     /// What the client may send that is neither a request nor data.
     pub(crate) overhead: Rc<Overhead>,
+    /// What its streams cost, if it is one of HTTP/2.
+    streams: OnceCell<Rc<StreamCosts>>,
     pub(crate) socket: Socket,
     /// The subject of the client's verified certificate.
     pub(crate) cert: Option<Box<str>>,
@@ -65,6 +70,7 @@ impl ClientConnection {
             peer,
             phase,
             overhead,
+            streams: OnceCell::new(),
             socket,
             cert,
             private: OnceCell::new(),
@@ -80,10 +86,18 @@ impl ClientConnection {
         self.phase.begin(now)
     }
 
-    /// The connection speaks HTTP/2 and carries many requests at once.
-    pub(crate) fn multiplex(&self) {
+    /// The connection speaks HTTP/2 and carries many requests at once. Returns what these may cost.
+    pub(crate) fn multiplex(&self) -> Rc<StreamCosts> {
         self.overhead.multiplex();
         self.phase.multiplex();
+        let costs = || Rc::new(StreamCosts::of_client(self.overhead.clone()));
+        self.streams.get_or_init(costs).clone()
+    }
+
+    /// The body of a request of this client.
+    pub(crate) fn body(&self, incoming: Incoming) -> ClientBody {
+        let body_timeout = self.phase.times().get().body;
+        ClientBody::new(incoming, self.streams.get(), self.overhead.clone(), body_timeout)
     }
 
     /// About once a second while a request is under way: the client was still there at `now`.

@@ -4,6 +4,7 @@ mod answers;
 mod faults;
 mod h2c;
 mod h2c_breaks;
+mod h2c_costs;
 mod h2c_ends;
 mod https;
 mod large;

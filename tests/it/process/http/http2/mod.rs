@@ -2,6 +2,7 @@
 
 mod bodies;
 mod breaks;
+mod costs;
 mod floods;
 mod heads;
 mod lifetimes;

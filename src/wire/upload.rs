@@ -1,0 +1,133 @@
+//! A request's body as its client sends it.
+
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use tokio::runtime::Handle;
+use tokio::task::spawn_local;
+use tokio::time::{sleep, timeout};
+
+use super::overhead::Overhead;
+use super::streams::{BodyError, PeerBody, StreamBody, StreamCosts};
+
+/// The most bytes of an unused upload that are read and thrown away, to keep the connection.
+pub(crate) const MOST_DISCARDED: u64 = 64 * 1024;
+
+/// The longest time for which the rest of an unused upload is read over HTTP/2.
+const LONGEST: Duration = Duration::from_secs(5);
+
+/// For this time h2 remembers a stream that it has reset.
+const RESET_MEMORY: Duration = Duration::from_secs(1);
+
+/// A request's body. If it is dropped before its end over HTTP/2, its rest is read and thrown away. Otherwise h2 would
+/// reset the stream, and what the client has sent meanwhile would count as its errors.
+#[derive(Debug)]
+pub(crate) struct ClientBody {
+    source: PeerBody,
+    overhead: Rc<Overhead>,
+    /// The time within which each piece of the rest must come. `None` after the end, or if the client sends no more.
+    patience: Option<Duration>,
+}
+
+impl ClientBody {
+    /// `costs` and `overhead` are those of the client's connection.
+    pub(crate) fn new(
+        incoming: Incoming,
+        costs: Option<&Rc<StreamCosts>>,
+        overhead: Rc<Overhead>,
+        body_timeout: Duration,
+    ) -> Self {
+        let source = PeerBody::new(incoming, costs);
+        Self { source, overhead, patience: Some(body_timeout) }
+    }
+
+    /// That of the client's connection.
+    pub(crate) fn overhead(&self) -> &Rc<Overhead> {
+        &self.overhead
+    }
+
+    /// The client sends no more.
+    pub(crate) fn give_up(&mut self) {
+        self.patience = None;
+    }
+}
+
+impl Drop for ClientBody {
+    fn drop(&mut self) {
+        if let PeerBody::Http2(body) = &self.source
+            && let Some(patience) = self.patience.take()
+            && !body.is_end_stream()
+            && Handle::try_current().is_ok()
+        {
+            spawn_local(read_out(body.clone(), self.overhead.clone(), patience));
+        }
+    }
+}
+
+/// Reads the rest of an upload that nobody uses. If there is more than is read, the stream is reset at the end.
+async fn read_out(body: StreamBody, overhead: Rc<Overhead>, patience: Duration) {
+    let costs = body.costs();
+    let mut rest = ClientBody { source: PeerBody::Http2(body), overhead, patience: Some(patience) };
+    let _ = timeout(LONGEST, drain(&mut rest, patience)).await;
+    if rest.patience.take().is_none() {
+        return;
+    }
+    let Ok(waits) = costs.waiting.try_acquire() else { return };
+    // Until then h2 keeps what comes. After a second all has come that the client's window allows.
+    let reset = timeout(RESET_MEMORY, costs.resets.acquire()).await;
+    drop((rest, waits));
+    if reset.is_ok() {
+        sleep(RESET_MEMORY).await;
+    }
+}
+
+/// Reads a body and throws it away, up to [`MOST_DISCARDED`] bytes. Each piece must come within `time_limit`. Returns
+/// whether the body reached its end.
+pub(crate) async fn drain(body: &mut ClientBody, time_limit: Duration) -> bool {
+    let mut left = MOST_DISCARDED;
+    loop {
+        let frame = match timeout(time_limit, body.frame()).await {
+            Ok(None) => return true,
+            Ok(Some(Ok(frame))) => frame,
+            Ok(Some(Err(_))) | Err(_) => return false,
+        };
+        let length = frame.data_ref().map_or(0, |data| data.len() as u64);
+        let Some(rest) = left.checked_sub(length) else { return false };
+        left = rest;
+    }
+}
+
+impl Body for ClientBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let frame = ready!(Pin::new(&mut self.source).poll_frame(cx));
+        match &frame {
+            Some(Ok(frame)) => {
+                if let (PeerBody::Http1(_), Some(data)) = (&self.source, frame.data_ref()) {
+                    self.overhead.piece(data.len());
+                }
+            }
+            Some(Err(_)) | None => self.give_up(),
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.source.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.source.size_hint()
+    }
+}
