@@ -1,7 +1,10 @@
 //! Finds numbers in server-sent events that pass by in pieces.
 //!
 //! The lines of an event's `data` are one JSON document (WHATWG HTML, 9.2.6). Other data contains no number. The data
-//! `[DONE]` ends the answer of many LLM APIs. Nothing follows, and their clients then close the connection at once.
+//! `[DONE]` ends the answer of many LLM APIs, and an event of the names [`LAST`] that of others. Nothing follows, and
+//! their clients then close the connection at once.
+
+use smallvec::SmallVec;
 
 use super::json::Scanner;
 
@@ -12,22 +15,36 @@ pub(super) struct Events {
     line: Line,
     /// The last byte was a carriage return. A line feed after it does not end another line.
     returned: bool,
-    /// How many bytes of [`DONE`] the line's data has. `None` if the data is something else.
-    like_done: Option<usize>,
+    /// The beginning of the line's value, without blanks in front.
+    value: SmallVec<[u8; MOST]>,
+    /// Whether the event that has begun is the last one.
+    is_last: bool,
     is_done: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Line {
-    /// The line so far is a beginning of [`DATA`], of this length.
-    Begins(usize),
+    /// The line so far is a beginning of this field's name, of this length.
+    Begins(&'static [u8], usize),
     /// After [`DATA`].
     Data,
+    /// After [`EVENT`].
+    Event,
     /// A line of another field, or a comment.
     Other,
 }
 
 const DATA: &[u8] = b"data:";
+const EVENT: &[u8] = b"event:";
+
+const EMPTY: Line = Line::Begins(DATA, 0);
+
+/// The names of events that end an answer: of Anthropic's messages, and of OpenAI's responses.
+const LAST: [&[u8]; 4] =
+    [b"message_stop", b"response.completed", b"response.incomplete", b"response.failed"];
+
+/// The most bytes of a value that are compared: enough for such a name as the first field of JSON.
+const MOST: usize = 40;
 
 /// The data that ends an answer.
 const DONE: &[u8] = b"[DONE]";
@@ -38,7 +55,8 @@ const MARK: &[u8] = "\u{FEFF}".as_bytes();
 impl Events {
     /// `data` reads each event's data.
     pub(super) fn new(data: Scanner) -> Self {
-        Self { data, line: Line::Begins(0), returned: false, like_done: Some(0), is_done: false }
+        let value = SmallVec::new();
+        Self { data, line: EMPTY, returned: false, value, is_last: false, is_done: false }
     }
 
     /// The sum of the last numbers so far.
@@ -62,19 +80,23 @@ impl Events {
                     self.returned = *byte == b'\r';
                     self.end_line();
                 }
-                (_, Line::Begins(0)) if MARK.contains(byte) => {}
-                (_, Line::Begins(same)) if DATA.get(same) == Some(byte) => {
+                (_, Line::Begins(_, 0)) if MARK.contains(byte) => {}
+                (b'e', Line::Begins(_, 0)) => self.line = Line::Begins(EVENT, 1),
+                (_, Line::Begins(name, same)) if name.get(same) == Some(byte) => {
                     self.line = match same + 1 {
-                        whole if whole == DATA.len() => Line::Data,
-                        part => Line::Begins(part),
+                        whole if whole < name.len() => Line::Begins(name, whole),
+                        _ if name == EVENT => Line::Event,
+                        _ => Line::Data,
                     };
                 }
-                (_, Line::Begins(_)) => self.line = Line::Other,
-                (_, Line::Data | Line::Other) => {
+                (_, Line::Begins(..)) => self.line = Line::Other,
+                (_, Line::Data | Line::Event | Line::Other) => {
                     let ends = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
                     let (line, next) = rest.split_at(ends.unwrap_or(rest.len()));
+                    if self.line != Line::Other {
+                        self.keep(line);
+                    }
                     if self.line == Line::Data {
-                        self.compare(line);
                         self.data.read(line);
                     }
                     rest = next;
@@ -85,30 +107,44 @@ impl Events {
         }
     }
 
-    /// Compares the next piece of a line's data with [`DONE`].
-    fn compare(&mut self, piece: &[u8]) {
-        for byte in piece {
-            let Some(same) = self.like_done else { return };
-            let is_blank = same == 0 && *byte == b' ';
-            self.like_done = match DONE.get(same) {
-                _ if is_blank => Some(0),
-                Some(next) if next == byte => Some(same + 1),
-                _ => None,
-            };
-        }
+    /// Keeps the beginning of a line's value.
+    fn keep(&mut self, piece: &[u8]) {
+        let piece = if self.value.is_empty() { piece.trim_ascii_start() } else { piece };
+        let room = MOST - self.value.len();
+        self.value.extend_from_slice(piece.get(..room).unwrap_or(piece));
     }
 
     fn end_line(&mut self) {
-        let like_done = self.like_done.replace(0);
-        self.is_done |= self.line == Line::Data && like_done == Some(DONE.len());
         match self.line {
             // An empty line ends the event.
-            Line::Begins(0) => self.data.begin(),
-            Line::Data => self.data.read(b"\n"),
-            Line::Begins(_) | Line::Other => {}
+            Line::Begins(_, 0) => {
+                self.is_done |= std::mem::take(&mut self.is_last);
+                self.data.begin();
+            }
+            Line::Data => {
+                self.is_done |= *self.value == *DONE;
+                self.is_last |= is_typed_last(&self.value);
+                self.data.read(b"\n");
+            }
+            Line::Event => self.is_last |= LAST.contains(&self.value.trim_ascii_end()),
+            Line::Begins(..) | Line::Other => {}
         }
-        self.line = Line::Begins(0);
+        self.value.clear();
+        self.line = EMPTY;
     }
+}
+
+/// Whether JSON that begins so has the name of a last event as its first field, `type`. Some servers leave out the
+/// event's own name.
+fn is_typed_last(value: &[u8]) -> bool {
+    let mut text = value.iter().filter(|byte| !byte.is_ascii_whitespace());
+    let mut begins = |with: &[u8]| with.iter().all(|byte| text.next() == Some(byte));
+    if !begins(b"{\"type\":\"") {
+        return false;
+    }
+    let rest: SmallVec<[u8; MOST]> = text.copied().collect();
+    let name = rest.split(|byte| *byte == b'"').next().unwrap_or_default();
+    name.len() < rest.len() && LAST.contains(&name)
 }
 
 #[cfg(test)]
@@ -176,6 +212,16 @@ mod tests {
             ("data: x [DONE]\n\n", false),
             (": [DONE]\n\n", false),
             ("event: [DONE]\n\n", false),
+            ("event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n", true),
+            ("event:response.completed\r\ndata: {}\r\n\r\n", true),
+            ("data: {\"type\": \"response.incomplete\", \"n\": 1}\n\n", true),
+            ("data: {\"type\":\"response.failed\"}\n\n", true),
+            ("event: message_stop\ndata: {\"type\":\"message_stop\"}\n", false),
+            ("event: message_stopped\ndata: {}\n\n", false),
+            ("event: message_delta\ndata: {\"text\":\"message_stop\"}\n\n", false),
+            ("data: {\"type\":\"message_stop", false),
+            ("data: message_stop\n\n", false),
+            ("event: response.created\ndata: {\"type\":\"response.created\"}\n\n", false),
             ("", false),
         ] {
             for size in [1, 2, 3, 1_000] {
