@@ -8,7 +8,7 @@ use super::h2c_breaks::next;
 use crate::support::PATIENCE;
 use crate::support::client::Connection;
 use crate::support::http2::frames::{
-    ACK, DATA, END_HEADERS, END_STREAM, Frames, HEADERS, PREFACE, RST_STREAM, SETTINGS,
+    ACK, DATA, END_HEADERS, END_STREAM, Frames, HEADERS, PING, PREFACE, RST_STREAM, SETTINGS,
     WINDOW_UPDATE, asking, frame, request,
 };
 use crate::support::proxy::Proxy;
@@ -182,9 +182,14 @@ fn clients_that_leave_together_cut_off_no_other_answer() {
         tell.send(()).unwrap();
         let resets = std::iter::from_fn(|| next(&mut stream));
         assert_eq!(resets.filter(|it| it.kind == RST_STREAM).take(CLIENTS).count(), CLIENTS);
-        for id in left {
-            let late = frame(DATA, 0, id, &[b'x'; 300]).repeat(30);
-            let _ = stream.write_all(&[late, frame(DATA, END_STREAM, id, b"x")].concat());
+        // Piece by piece: h2 counts what it reads at once only once for each stream.
+        for _ in 0..30 {
+            let late = left.iter().flat_map(|id| frame(DATA, 0, *id, &[b'x'; 300]));
+            let ping = frame(PING, 0, 0, &[0; 8]);
+            let _ = stream.write_all(&late.chain(ping).collect::<Vec<_>>());
+            if !std::iter::from_fn(|| next(&mut stream)).any(|frame| frame.kind == PING) {
+                return;
+            }
         }
         let _ = stream.write_all(&[head(slow), frame(DATA, END_STREAM, slow, b"slow")].concat());
         while next(&mut stream).is_some() {}
