@@ -17,7 +17,7 @@ use crate::limit::decision::Outcome;
 use crate::limit::rate::MAX_TOKENS;
 use crate::plan::Plan;
 use crate::reading::TIDEGATE_OVER;
-use crate::throttle::Quota;
+use crate::throttle::{Hits, MOST_LIMITS, Quota};
 
 pub(super) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
@@ -44,6 +44,8 @@ struct RateLimitDescriptor {
     /// `google.protobuf.UInt64Value`.
     #[prost(message, optional, tag = "3")]
     hits_addend: Option<u64>,
+    #[prost(bool, tag = "4")]
+    is_negative_hits: bool,
 }
 
 /// `Entry` of a descriptor, and `HeaderValue`. The texts are read as bytes: a client may send other bytes than UTF-8,
@@ -74,11 +76,36 @@ struct RateLimitResponse {
 struct DescriptorStatus {
     #[prost(int32, tag = "1")]
     code: i32,
+    #[prost(message, optional, tag = "2")]
+    current_limit: Option<CurrentLimit>,
     #[prost(uint32, tag = "3")]
     limit_remaining: u32,
     #[prost(message, optional, tag = "4")]
     duration_until_reset: Option<ProtoDuration>,
 }
+
+/// `RateLimitResponse.RateLimit`, by which Envoy writes its own `x-ratelimit` fields.
+#[derive(Clone, PartialEq, Message)]
+struct CurrentLimit {
+    #[prost(uint32, tag = "1")]
+    requests_per_unit: u32,
+    /// 0 is unknown.
+    #[prost(int32, tag = "2")]
+    unit: i32,
+    #[prost(string, tag = "3")]
+    name: String,
+}
+
+/// The seconds of each `RateLimitResponse.RateLimit.Unit`. Envoy takes 30 days for a month.
+const UNITS: [(u64, i32); 7] = [
+    (1, 1),
+    (60, 2),
+    (3_600, 3),
+    (86_400, 4),
+    (30 * 86_400, 5),
+    (365 * 86_400, 6),
+    (7 * 86_400, 7),
+];
 
 /// `google.protobuf.Duration`.
 #[derive(Clone, PartialEq, Message)]
@@ -111,7 +138,12 @@ pub(crate) fn questions(mut body: Bytes, plan: &Plan) -> Result<Vec<Asked>, BadC
         let wrong = |why| BadCall::Body(format!("descriptor {}: {why}", index + 1));
         question(descriptor, hits, plan).map_err(wrong)
     });
-    descriptors.collect()
+    let asked = descriptors.collect::<Result<Vec<Asked>, _>>()?;
+    let named = asked.iter().filter_map(|(_, question)| Some(question.limits.as_ref()?.len()));
+    if named.sum::<usize>() > MOST_LIMITS {
+        return Err(BadCall::TooManyLimits);
+    }
+    Ok(asked)
 }
 
 /// What a descriptor asks. `hits` is what the whole call says.
@@ -160,7 +192,12 @@ fn question(
     let fault = fault.or(is_odd_address.then_some(BadCall::Unreadable("remote_address")));
     let limits = limit.map(|names| named(&String::from_utf8_lossy(&names), plan)).transpose()?;
     let cost = descriptor.hits_addend.or(hits).map(|hits| hits.min(MAX_TOKENS));
-    Ok((head, Question { form: Form::Envoy, fault, ip, cost, limits }))
+    let hits = match descriptor.is_negative_hits {
+        _ if cost == Some(0) => Hits::Asked,
+        true => Hits::GivenBack,
+        false => Hits::Reported,
+    };
+    Ok((head, Question { form: Form::Envoy, fault, ip, cost, hits, limits }))
 }
 
 /// The indexes of the limits with these names in the plan. Those that are off are left out.
@@ -222,11 +259,22 @@ fn status(decided: &DecidedRequest<'_>) -> DescriptorStatus {
     });
     DescriptorStatus {
         code: if decided.refused.is_some() { OVER_LIMIT } else { OK },
+        current_limit: quota.map(current_limit),
         limit_remaining: quota.map_or(0, |it| u32::try_from(it.remaining).unwrap_or(u32::MAX)),
         duration_until_reset: reset.map(|reset| ProtoDuration {
             seconds: i64::try_from(reset.as_secs()).unwrap_or(i64::MAX),
             nanos: i32::try_from(reset.subsec_nanos()).unwrap_or_default(),
         }),
+    }
+}
+
+/// What a full bucket holds, and the time in which it refills, if Envoy has a word for that.
+fn current_limit(quota: &Quota<'_>) -> CurrentLimit {
+    let unit = UNITS.iter().find(|(seconds, _)| quota.window == Some(*seconds));
+    CurrentLimit {
+        requests_per_unit: u32::try_from(quota.burst).unwrap_or(u32::MAX),
+        unit: unit.map_or(0, |(_, unit)| *unit),
+        name: quota.limit.name.as_str().to_owned(),
     }
 }
 

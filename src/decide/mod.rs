@@ -21,7 +21,7 @@ use http::{Method, Response, StatusCode, request};
 pub(crate) use self::leases::{Lease, Leases};
 use crate::observe::metrics::DecisionKind;
 use crate::request::client::ClientHeader;
-use crate::throttle::Quotas;
+use crate::throttle::{Hits, MOST_LIMITS, Quotas};
 
 /// The form in which a proxy asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +50,8 @@ pub(crate) struct Question {
     pub(crate) ip: Option<IpAddr>,
     /// What the request takes, in place of what its limits say. With 0 it takes nothing.
     pub(crate) cost: Option<u64>,
+    /// What this cost is.
+    pub(crate) hits: Hits,
     /// The indexes of the request's limits in the plan, in place of those of its route.
     pub(crate) limits: Option<Vec<u32>>,
 }
@@ -109,6 +111,8 @@ pub(crate) enum BadCall {
     TooManyFields,
     #[error("the message is compressed: send it as it is")]
     Compressed,
+    #[error("the descriptors of a call have at most {MOST_LIMITS} limits in all")]
+    TooManyLimits,
 }
 
 impl Form {
@@ -185,7 +189,7 @@ impl Form {
 impl Question {
     /// Asks about a request as every request is decided.
     fn plain(form: Form) -> Self {
-        Self { form, fault: None, ip: None, cost: None, limits: None }
+        Self { form, fault: None, ip: None, cost: None, hits: Hits::Asked, limits: None }
     }
 }
 
@@ -203,6 +207,7 @@ impl BadCall {
             | Self::Twice(_)
             | Self::Unreadable(_)
             | Self::TooManyFields
+            | Self::TooManyLimits
             | Self::Body(_) => 400,
         }
     }

@@ -60,6 +60,8 @@ pub struct LimitSpec {
     pub candidate: Option<Arc<Self>>,
     /// The statuses of responses that count. Tokens of other responses are given back. `None` is all.
     pub count_when: Option<Box<Statuses>>,
+    /// Whether a bucket takes what other proxies report, whatever remains.
+    pub reported: bool,
     /// The requests to which the limit does not apply.
     pub exempt: Exempt,
     /// Whether the limit rejects. A limit that is off is in no route.
@@ -98,6 +100,7 @@ impl LimitSpec {
             ban: None,
             candidate: None,
             count_when: None,
+            reported: false,
             exempt: Exempt::default(),
             mode: Mode::Enforce,
             scope: Scope::Cluster,

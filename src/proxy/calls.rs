@@ -98,6 +98,9 @@ impl Proxy {
             Box::pin(self.decide(active, client, one, seat))
         });
         let decided = try_join_all(deciding).await?;
+        if together.as_ref().is_some_and(Together::has_too_many) {
+            return Err(BadCall::TooManyLimits.into());
+        }
         let is_failed =
             |it: &DecidedRequest<'_>| it.refused.is_some() && it.decision == DecisionKind::Error;
         match decided.iter().any(is_failed) {
@@ -118,7 +121,7 @@ impl Proxy {
         seat: Option<Seat<'_, 'p>>,
     ) -> Result<DecidedRequest<'p>, Refusal<'static>> {
         let began = Instant::now();
-        let form = asked.form;
+        let (form, hits) = (asked.form, asked.hits);
         let mut exchange = Exchange::asked(head, asked);
         let protocol = exchange.protocol;
         // The record ends the request that begins here.
@@ -130,10 +133,10 @@ impl Proxy {
         let headers = &mut exchange.head.headers;
         record.request_id = request_id::name(&self.clock, server, client, began, headers);
         let (findings, request_id) = (&mut record.findings, record.request_id.as_deref());
-        let mut question = LimitQuestion { seat, ..LimitQuestion::default() };
+        let mut question = LimitQuestion { seat, hits, ..LimitQuestion::default() };
         let passing = self.pass(active, client, &mut exchange, request_id, findings, &mut question);
         let mut outcome = passing.await;
-        let LimitQuestion { quotas, seat } = question;
+        let LimitQuestion { quotas, seat, .. } = question;
         // If the request was refused before its limits, the others no longer wait for it.
         drop(seat);
         let mut lease = None;
@@ -142,7 +145,8 @@ impl Proxy {
             match self.leases.keep(mem::take(&mut findings.permit), now) {
                 Ok(kept) => lease = Some(kept),
                 Err(permit) => {
-                    findings.permit = permit;
+                    // The request does not go on.
+                    permit.give_back();
                     outcome = Err(Refusal::Call(BadCall::TooManyOpen));
                 }
             }

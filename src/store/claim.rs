@@ -195,6 +195,11 @@ impl<'p> Claim<'p> {
         self.decide(Decision { outcome, remaining: 0 }, Decider::Known, None);
     }
 
+    /// The bucket never holds as many tokens as the request wants.
+    pub(crate) fn refuse_forever(&mut self) {
+        self.decide(Decision::NEVER, Decider::Known, None);
+    }
+
     /// Whether both claims ask the same bucket.
     pub(crate) fn asks_as(&self, other: &Self) -> bool {
         let (one, two) = (self.spec, other.spec);

@@ -30,6 +30,7 @@ mod name;
 mod order;
 mod process;
 mod queue;
+mod report;
 mod running;
 mod script;
 #[cfg(test)]

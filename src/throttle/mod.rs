@@ -12,11 +12,13 @@ mod gather;
 mod open;
 mod permit;
 mod rehearsal;
+mod reported;
 mod request_limit;
 mod together;
 pub mod usage;
 mod waiting;
 
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,8 +32,9 @@ pub use self::gather::{cost, largest_cost};
 use self::open::Open;
 pub(crate) use self::permit::{Permit, most_of};
 pub(crate) use self::rehearsal::{Rehearsal, RehearsedAnswer, RehearsedLimit, RehearsedRequest};
+pub(crate) use self::reported::Hits;
 use self::request_limit::RequestLimit;
-pub(crate) use self::together::{Seat, Together};
+pub(crate) use self::together::{MOST_LIMITS, Seat, Together};
 pub(crate) use self::waiting::Waiting;
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
@@ -108,6 +111,8 @@ pub(crate) struct LimitQuestion<'t, 'p> {
     pub(crate) quotas: Quotas<'p>,
     /// `Some` if the request is decided together with others.
     pub(crate) seat: Option<Seat<'t, 'p>>,
+    /// What the cost that the caller names is.
+    pub(crate) hits: Hits,
 }
 
 /// A request that passes.
@@ -216,10 +221,15 @@ impl Throttle {
                 self.metrics.decision(limit, DecisionKind::Refused);
             }
         })?;
-        let LimitQuestion { quotas, seat } = question;
+        let LimitQuestion { quotas, seat, hits } = question;
         let seat = seat.take();
         if open.limits.is_empty() && open.unread.is_empty() && seat.is_none() {
             return Ok(Admission::default());
+        }
+        if *hits != Hits::Asked {
+            // Boxed, because other requests need no room for this future.
+            Box::pin(reported::settle(&mut open, *hits, &self.store, now)).await;
+            open::only_look_after_refusal(slice::from_mut(&mut open));
         }
         let moment = Moment::now(now);
         let is_asked = open.limits.iter().any(|limit| !limit.is_decided());
@@ -249,14 +259,16 @@ impl Throttle {
         let verdict = open.finish();
         let limits = &open.limits;
         let took = is_measured.then(|| moment.at.elapsed());
-        let unread = open.unread.iter().map(|limit| (&limit.spec.name, limit.kind()));
-        let decided = limits.iter().map(|limit| (&limit.claim.spec.name, kind(limit)));
-        self.metrics.decided(took, decided.chain(unread));
-        self.note_keys(limits, now);
-        self.note_candidates(limits);
         trace(limits, took, traced);
-        self.record_shadows(limits, request, now);
-        self.record_unread(&open.unread, request, now);
+        if !open.is_void {
+            let unread = open.unread.iter().map(|limit| (&limit.spec.name, limit.kind()));
+            let decided = limits.iter().map(|limit| (&limit.claim.spec.name, kind(limit)));
+            self.metrics.decided(took, decided.chain(unread));
+            self.note_keys(limits, now);
+            self.note_candidates(limits);
+            self.record_shadows(limits, request, now);
+            self.record_unread(&open.unread, request, now);
+        }
         let goes = match verdict {
             Verdict::Pass { wait } => clocks.wall.plus(wait),
             Verdict::Refuse { .. } => clocks.wall,
@@ -291,6 +303,11 @@ impl Throttle {
                         Err(self.refuse(plan, limit, request, Some(left), now))
                     }
                 }
+            }
+            Verdict::Refuse { by, retry_after } if open.is_void => {
+                let Claim { spec, .. } = &limits[by].claim;
+                let answer = spec.reject.as_ref().unwrap_or(&plan.reject);
+                Err(Refused::Throttled { limit: &spec.name, retry_after, answer })
             }
             Verdict::Refuse { by, retry_after } => {
                 // A banned client gets the answer to banned clients, whatever other limits say.

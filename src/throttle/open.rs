@@ -95,6 +95,19 @@ pub(super) fn leave_closed(requests: &mut [Open<'_>], store: &Store, now: Now) {
     }
 }
 
+/// If an enforcing limit has refused already, the other limits take nothing. They are asked what they would say.
+pub(super) fn only_look_after_refusal(requests: &mut [Open<'_>]) {
+    let mut limits = requests.iter().flat_map(|open| &open.limits);
+    if limits.any(RequestLimit::rejects) {
+        requests.iter_mut().flat_map(Open::claims).for_each(only_look);
+    }
+}
+
+/// The claim takes nothing.
+pub(super) fn only_look(claim: &mut Claim<'_>) {
+    (claim.ask.takes, claim.ask.max_wait) = (false, MaxWait::NONE);
+}
+
 /// Takes a permit to wait for this limit, if the limit may hold requests. Without a permit the request may not
 /// wait. A limit in shadow holds no request, and needs no permit.
 fn take_permit(limit: &mut RequestLimit<'_>, waiting: &Waiting, client: IpAddr) {

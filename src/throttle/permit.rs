@@ -78,6 +78,12 @@ impl Permit {
         self.completed();
     }
 
+    /// The request does not go on: all goes back.
+    pub(crate) fn give_back(mut self) {
+        // A grant that is dropped goes back.
+        self.0.iter_mut().for_each(|held| drop(held.grant.take()));
+    }
+
     /// The response has come to its end.
     pub(crate) fn completed(&mut self) {
         self.0.iter_mut().for_each(|held| held.is_whole = true);
@@ -251,6 +257,29 @@ mod tests {
         let mut claim = Claim::new(&store, spec, Key::of([None]).into(), ask);
         store.take_locally(&mut [&mut claim], Moment::now(Timestamp::MIN));
         Permit::from_iter(claim.take_held()).0.pop().unwrap()
+    }
+
+    /// A regression: a request that was answered with 503, because too many were open, kept its tokens.
+    #[test]
+    fn a_request_that_does_not_go_on_gives_back_all_that_it_holds() {
+        let plan =
+            plan_with("rate = \"10/h\"\ncost = { response_header = \"x-used\", estimate = 4 }");
+        let spec = &plan.limits[0];
+        let Figures::Limited(algorithm) = spec.figures else { panic!("no figures") };
+        let store = Store::new(ProcessStore::new(&plan.store), &plan.store, KeyDisplay::Plain);
+        let take = || {
+            let ask = Ask { cost: Cost::new(4).unwrap(), ..Ask::for_one(algorithm) };
+            let mut claim = Claim::new(&store, spec, Key::of([None]).into(), ask);
+            store.take_locally(&mut [&mut claim], Moment::now(Timestamp::MIN));
+            let remaining = claim.decision().unwrap().remaining;
+            (Permit::from_iter(claim.take_held()), remaining)
+        };
+        for _ in 0..3 {
+            let (mut permit, remaining) = take();
+            assert_eq!(remaining, 6);
+            permit.answered(StatusCode::OK, &HeaderMap::new());
+            permit.give_back();
+        }
     }
 
     #[test]

@@ -41,6 +41,9 @@ pub(super) struct Open<'p> {
     pub(super) beside: Vec<Claim<'p>>,
     /// The limits that do not enforce, and cannot read the key or the cost of the request.
     pub(super) unread: SmallVec<[UnreadLimit<'p>; 1]>,
+    /// Whether another request of the same call was refused before its limits. Then this one takes nothing, and counts
+    /// nowhere.
+    pub(super) is_void: bool,
 }
 
 /// A limit that would refuse a request because it cannot read its key or its cost.

@@ -64,6 +64,7 @@ impl Whole<'_> {
             self.unused_upstreams();
         }
         self.limits_without_end();
+        self.reports_to_nobody();
         if self.is_server_right {
             self.sources_without_values();
             self.hidden_alternatives();
@@ -127,6 +128,25 @@ impl Whole<'_> {
                 format!("Envoy, `/auth-request` and `/forward-auth` leave limits out: {names}");
             let expected = "slots, costs of responses and `count_when` need the end of a request, which these calls do not report";
             self.cx.warning(span, title, expected);
+        }
+    }
+
+    /// Limits with `reported` to which nobody can report.
+    fn reports_to_nobody(&self) {
+        let is_decided = self.decide.0.listen.is_some();
+        for Named { name, span, value } in self.limits {
+            let Some(spec) = value.as_ref().filter(|it| it.on).map(|it| &it.spec) else { continue };
+            if spec.reported && (!is_decided || spec.awaits_end()) {
+                let title =
+                    format!("nobody reports to the limit \"{name}\": its `reported` has no effect");
+                let expected = match is_decided {
+                    true => {
+                        "Envoy's calls leave out a limit that needs the end of a request: remove `count_when` and the cost of the response"
+                    }
+                    false => "expected `[decide]` with a `listen`, where Envoy asks",
+                };
+                self.cx.warning(span, title, expected);
+            }
         }
     }
 

@@ -4,6 +4,7 @@
 //! Redis store runs [`LUA`].
 
 pub mod concurrency;
+mod debt;
 pub mod fixed_window;
 pub mod leaky_bucket;
 mod lowered;
@@ -16,6 +17,7 @@ mod step;
 #[cfg(test)]
 mod testing;
 pub mod token_bucket;
+mod written_under;
 
 use std::fmt;
 use std::time::Duration;

@@ -5,7 +5,7 @@
 
 use smallvec::{SmallVec, smallvec};
 
-use super::{Algorithm, sliding_window};
+use super::Algorithm;
 use crate::limit::time::Timestamp;
 use crate::limit::waiting::MaxWait;
 
@@ -82,24 +82,6 @@ impl Receipt {
             WrittenUnder::WindowUntil(_) => Timestamp::MIN,
         };
         self.written.filter(|_| algorithm.written_under(self.time, taken) != self.written)
-    }
-}
-
-impl Algorithm {
-    /// What a receipt with this time needs of these figures. The request took at the time `taken`.
-    fn written_under(&self, time: Timestamp, taken: Timestamp) -> Option<WrittenUnder> {
-        match self {
-            Self::FixedWindow(params) if params.windows.are_on_clock() => {
-                Some(WrittenUnder::WindowUntil(params.windows.end_of(time)))
-            }
-            Self::SlidingWindow(params) => {
-                Some(WrittenUnder::WindowUntil(sliding_window::counts_until(params, time)))
-            }
-            _ => {
-                let rate = self.bucket()?.rate;
-                Some(WrittenUnder::Rate { tokens: rate.tokens(), period: rate.period(), taken })
-            }
-        }
     }
 }
 

@@ -11,7 +11,7 @@
 -- clock (4 bytes).
 --
 -- Numbers are given to Redis as text. If Redis has to turn them into text, this takes longer than the command.
-local ENTRY, SIZE, STALE, MOST_COST, MOST_BEYOND = '>I7I4', 11, 1000000, 32, 100
+local ENTRY, SIZE, STALE, MOST_ENTRIES, MOST_BEYOND = '>I7I4', 11, 1000000, 1000, 100
 local format, log = string.format, {}
 
 -- The newest entry's score, clock and number; nil for an empty list, false for a list of another program.
@@ -42,7 +42,7 @@ function log.number(key, clock, newest, made, last)
   return number
 end
 
--- Adds at most MOST_COST permits, numbered from `number` on.
+-- Adds at most MOST_ENTRIES permits, numbered from `number` on.
 function log.add(key, permits, at, clock, number)
   local score, entries = format('%d', at), {}
   for n = 0, permits - 1 do
@@ -155,12 +155,12 @@ function log.settle(key, ask, now)
   log.forget(key, figures, base)
   if used > 0 then
     number = newest and log.number(key, base, newest, arrived, number) or 0
-    log.add(key, math.min(used, MOST_COST), base, base, number)
+    log.add(key, math.min(used, MOST_ENTRIES), base, base, number)
   elseif newest and ask[6] > base and newest > ask[6] then
     later = 1
   -- A list of the greatest length may have forgotten entries that still count. Nothing is given back to it.
   elseif call('ZCARD', key) < figures[1] + math.max(figures[1], MOST_BEYOND) then
-    local most = format('%d', math.min(-used, MOST_COST))
+    local most = format('%d', math.min(-used, MOST_ENTRIES))
     local found = call('ZREVRANGEBYSCORE', key, taken, taken, 'LIMIT', '0', most)
     if found[1] then
       call('ZREM', key, unpack(found))

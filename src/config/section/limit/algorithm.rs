@@ -56,6 +56,7 @@ const FIELDS: &[(&str, &[Family], &str)] = &[
     ("max_waiting", BY_REQUEST,     "remove it: nobody knows when a slot is free"),
     ("cost",        BY_REQUEST,     "remove it: a request holds one slot"),
     ("count_when",  BY_REQUEST,     "remove it: a slot is held until its response has ended"),
+    ("reported",    BY_RATE,        "remove it: slots end with their requests, and Redis has the figures of such a limiter"),
     ("ban",         BY_RATE,        "remove it: a ban sets the rate to 0/s, and a limit with slots, or with figures in Redis, has no rate here"),
     ("candidate",   BY_RATE,        "remove it: slots, and figures in Redis, cannot be tried"),
     ("overrides",   HERE,           "remove it, and set the figures of this key's limiter in Redis"),

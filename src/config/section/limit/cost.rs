@@ -45,7 +45,7 @@ static OF_ESTIMATE: Settings<()> = &[
     field("content_length", Kind::Form(r"[0-9]+(\.[0-9]{1,6})?"), Required,
         "tokens for each byte of the request's body, rounded up, as in `\"0.3\"`; no more than the bucket holds"),
     field("at_least", Kind::Whole(1, MAX_TOKENS), Required,
-        "the least that a request takes, and what it takes if no length is announced"),
+        "the least that a request takes; a request that announces no length (a chunked upload) reserves no more than this, and `max` bounds what it costs in the end"),
 ];
 
 /// The fields that say where the cost stands. A table has one of them.

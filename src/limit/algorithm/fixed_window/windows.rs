@@ -111,6 +111,11 @@ impl Windows {
         }
     }
 
+    /// The number of windows that begin after `time` until `end`, at least one.
+    pub(in crate::limit::algorithm) fn passed_until(&self, time: Timestamp, end: Timestamp) -> u64 {
+        self.passed(self.start_of(time), end).max(1)
+    }
+
     /// The seconds of a window, rounded up. For calendar windows this is the length of the present window.
     pub(crate) fn seconds(&self) -> u64 {
         match self {

@@ -17,8 +17,11 @@ use crate::limit::time::{STALE, Timestamp};
 /// The largest count of a rate. The bound exists because each permit has an entry.
 pub(crate) const MOST: u64 = 100_000;
 
-/// The highest cost of a request. The bound exists because the request writes an entry for each permit.
+/// The highest cost of a request that the file or a header may name. A request writes an entry for each permit.
 pub(crate) const MOST_COST: u64 = 32;
+
+/// The most entries that are written or removed at once: for hits that another proxy counts, and for settlements.
+pub(crate) const MOST_ENTRIES: u64 = 1_000;
 
 /// The least number of entries that a list may keep beyond its count.
 const MOST_BEYOND: u64 = 100;
@@ -75,7 +78,7 @@ pub(crate) fn decide(params: &Params, seen: Option<State>, want: Want, now: Time
     let held_back = state.newest > state.arrived;
     let untouched = if held_back { 0 } else { count.saturating_sub(state.used.into()) };
     let kept = kept.map(BucketState::SlidingLog);
-    if cost > count || cost > MOST_COST {
+    if cost > count || cost > MOST_ENTRIES {
         return Step::of(want, untouched, None, None, kept);
     }
     let moment = state.newest.max(state.room_at);
@@ -155,7 +158,7 @@ impl Log {
     }
 
     /// Corrects the list for a request that used more or less than it took. If the request used more, entries
-    /// of the present time are added: at most [`MOST_COST`], even beyond the count. If it used less, entries
+    /// of the present time are added: at most [`MOST_ENTRIES`], even beyond the count. If it used less, entries
     /// of its moment are removed, if the list still has them. Returns the new state, which is `None` for an empty
     /// list, and whether nothing was given back because another request has a later place.
     pub fn settle(
@@ -174,7 +177,7 @@ impl Log {
         let newest = self.entries.back().map(|newest| newest.at);
         match settled.used {
             Difference::More(permits) => {
-                self.add(Entry { at: base, arrived: base }, permits.min(MOST_COST));
+                self.add(Entry { at: base, arrived: base }, permits.min(MOST_ENTRIES));
             }
             // No request goes before the newest entry. So nobody could use the place of this request.
             Difference::Less(_)
@@ -184,7 +187,7 @@ impl Log {
             }
             // A list of full length may have forgotten entries that still count, so none is given back.
             Difference::Less(_) if self.entries.len() >= index(params.most()) => {}
-            Difference::Less(permits) => self.remove(moment, permits.min(MOST_COST)),
+            Difference::Less(permits) => self.remove(moment, permits.min(MOST_ENTRIES)),
         }
         self.forget(params, base);
         (self.seen(params, Cost::ONE, base), is_later_held)

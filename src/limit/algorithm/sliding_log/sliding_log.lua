@@ -25,7 +25,7 @@ local untouched = count - used
 if newest > arrived or untouched < 0 then
   untouched = 0
 end
-if cost > count or cost > 32 then -- MOST_COST
+if cost > count or cost > 1000 then -- MOST_ENTRIES
   return -1, untouched, moved
 end
 local moment, wait = newest, 0

@@ -59,6 +59,12 @@ impl Params {
         }
     }
 
+    /// The tokens that the bucket gains in this time, rounded up.
+    pub(super) fn gain_of(&self, micros: u64) -> u64 {
+        let (whole, part) = amount(self.rate.tokens(), self.rate.period(), micros);
+        whole.saturating_add(u64::from(part > 0))
+    }
+
     /// The figures for the Lua twin: tokens, period, burst, and the rate's mark.
     pub(super) fn figures(&self) -> SmallVec<[u64; 4]> {
         smallvec![self.rate.tokens(), self.rate.period(), self.burst.get(), mark(self.rate)]

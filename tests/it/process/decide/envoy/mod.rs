@@ -1,6 +1,7 @@
 //! Envoy's rate-limit service: descriptors are requests, and all of a call are decided together.
 
 mod calls;
+mod reported;
 mod together;
 
 use prost::Message;
@@ -29,6 +30,8 @@ struct Descriptor {
     entries: Vec<Entry>,
     #[prost(message, optional, tag = "3")]
     hits_addend: Option<u64>,
+    #[prost(bool, tag = "4")]
+    is_negative_hits: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -57,10 +60,22 @@ struct Answer {
 struct Status {
     #[prost(int32, tag = "1")]
     code: i32,
+    #[prost(message, optional, tag = "2")]
+    current_limit: Option<CurrentLimit>,
     #[prost(uint32, tag = "3")]
     limit_remaining: u32,
     #[prost(message, optional, tag = "4")]
     duration_until_reset: Option<Duration>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct CurrentLimit {
+    #[prost(uint32, tag = "1")]
+    requests_per_unit: u32,
+    #[prost(int32, tag = "2")]
+    unit: i32,
+    #[prost(string, tag = "3")]
+    name: String,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -117,7 +132,7 @@ fn descriptor(entries: &[(&str, &str)]) -> Descriptor {
         key: (*key).to_owned(),
         value: value.as_bytes().to_vec(),
     };
-    Descriptor { entries: entries.iter().map(entry).collect(), hits_addend: None }
+    Descriptor { entries: entries.iter().map(entry).collect(), ..Descriptor::default() }
 }
 
 fn with_hits(hits: u64, entries: &[(&str, &str)]) -> Descriptor {

@@ -154,6 +154,88 @@ fn the_longest_wait_is_what_the_client_is_told() {
     assert_eq!(ask(&mut envoy, &[of("free"), of("long")]).overall_code, OVER_LIMIT);
 }
 
+/// A regression: the figures of the first descriptor decided.
+#[test]
+fn descriptors_of_one_key_have_the_strictest_of_their_figures() {
+    let limits = "[plans]\nby = \"header:x-plan\"\n\
+         [limits.user]\nkey = [\"header:x-user\"]\nrate = \"3/h\"\nplans = { pro = \"9/h\" }\n\
+         [[routes]]\npath = \"/{*rest}\"\nlimits = [\"user\"]\n";
+    in_each_store(limits, |envoy, store| {
+        let of = |plan: &str| {
+            let entries = [("path", "/a"), ("x-user", "u"), ("x-plan", plan)];
+            with_hits(2, &entries)
+        };
+        for call in [[of("pro"), of("free")], [of("free"), of("pro")]] {
+            assert_eq!(ask(envoy, &call).overall_code, OVER_LIMIT, "{store}");
+        }
+        assert_eq!(ask(envoy, &[of("pro"), of("pro")]).said(), [(OK, 5); 2], "{store}");
+    });
+}
+
+/// A regression: the sum was cut to what a bucket can hold, and passed.
+#[test]
+fn a_sum_that_no_bucket_holds_is_refused() {
+    let limit = "[limits.large]\nkey = []\nrate = \"1000000000/h\"\n\
+                 [[routes]]\npath = \"/{*rest}\"\nlimits = [\"large\"]\n";
+    in_each_store(limit, |envoy, store| {
+        let half = with_hits(600_000_000, &[("limit", "large")]);
+        let answer = ask(envoy, &[half.clone(), half.clone()]);
+        assert_eq!(answer.overall_code, OVER_LIMIT, "{store}");
+        assert_eq!(answer.header("retry-after"), None, "{store}");
+        assert_eq!(ask(envoy, &[half]).overall_code, OK, "{store}");
+    });
+}
+
+/// A regression: the bound for costs in the file held for hits too.
+#[test]
+fn a_sliding_log_takes_more_hits_than_a_cost_may_be() {
+    let limit = "[limits.log]\nkey = []\nrate = \"1000/h\"\nalgorithm = \"sliding-log\"\n\
+                 [[routes]]\npath = \"/{*rest}\"\nlimits = [\"log\"]\n";
+    in_each_store(limit, |envoy, store| {
+        let hits = |hits| [with_hits(hits, &[("limit", "log")])];
+        assert_eq!(ask(envoy, &hits(33)).said(), [(OK, 967)], "{store}");
+        assert_eq!(ask(envoy, &hits(967)).said(), [(OK, 0)], "{store}");
+    });
+}
+
+#[test]
+fn a_call_with_too_many_limits_is_refused_and_not_decided_otherwise() {
+    let names: Vec<_> = (0..11).map(|n| format!("l{n}")).collect();
+    let limits: String =
+        names.iter().map(|name| format!("[limits.{name}]\nkey = []\nrate = \"9/h\"\n")).collect();
+    let limits = format!("{limits}[[routes]]\npath = \"/{{*rest}}\"\nlimits = {names:?}\n");
+    in_each_store(&limits, |envoy, store| {
+        let all = names.join(",");
+        let (named, routed) = (descriptor(&[("limit", &all)]), descriptor(&[("path", "/a")]));
+        for one in [named, routed] {
+            let (status, message) = failed(&sent(envoy, &call(&vec![one; 91])));
+            assert_eq!(
+                (&*status, message.contains("1000 limits")),
+                (INVALID_ARGUMENT, true),
+                "{store}"
+            );
+        }
+        assert_eq!(ask(envoy, &[descriptor(&[("limit", "l0")])]).said(), [(OK, 8)], "{store}");
+    });
+}
+
+/// A regression: beside a request that was refused before its limits, the others said that nothing was left.
+#[test]
+fn descriptors_beside_an_unreadable_one_say_what_remains() {
+    in_each_store(USERS, |envoy, store| {
+        let unreadable = descriptor(&[("path", "")]);
+        for call in [[user("a"), unreadable.clone()], [unreadable, user("a")]] {
+            let answer = ask(envoy, &call);
+            assert_eq!(answer.overall_code, OVER_LIMIT, "{store}");
+            assert!(answer.said().contains(&(OK, 3)), "{store}: {answer:?}");
+        }
+        let one = ask(envoy, &[user("a")]);
+        assert_eq!(one.said(), [(OK, 2)], "{store}");
+        let limit = one.statuses[0].current_limit.as_ref().unwrap();
+        assert_eq!((limit.requests_per_unit, limit.unit, &*limit.name), (3, 3, "user"), "{store}");
+    });
+}
+
 /// What one request of a call may do to the others: a key that cannot be read, a ban, and a bucket of this process
 /// beside one in Redis.
 #[test]

@@ -1,0 +1,105 @@
+//! Hits that Envoy reports at a stream's end: they are used already.
+
+use super::*;
+use crate::process::decide::deciding;
+use crate::support::redis::in_both_stores;
+
+fn file(algorithm: &str, reported: &str) -> String {
+    format!(
+        "[limits.tokens]\nkey = []\nrate = \"1000/h\"\nalgorithm = \"{algorithm}\"\n{reported}\
+         [limits.other]\nkey = []\nrate = \"1/h\"\n\
+         [[routes]]\npath = \"/{{*rest}}\"\nlimits = [\"tokens\", \"other\"]\n"
+    )
+}
+
+const REPORTED: &str = "reported = true\n";
+
+fn hits(name: &str, hits: u64) -> Descriptor {
+    with_hits(hits, &[("limit", name)])
+}
+
+/// A regression: an answer of more tokens than remained was never counted.
+#[test]
+fn what_was_used_counts_whatever_remains() {
+    for algorithm in ["token-bucket", "fixed-window", "sliding-window"] {
+        in_both_stores(|store| {
+            let proxy = deciding("", &format!("[store]\n{store}{}", file(algorithm, REPORTED)));
+            let mut envoy = open(&proxy);
+            let mut ask = |hits: &[Descriptor]| ask(&mut envoy, hits);
+            assert_eq!(ask(&[hits("tokens", 0)]).said(), [(OK, 1_000)], "{store} {algorithm}");
+            assert_eq!(ask(&[hits("tokens", 900)]).said(), [(OK, 100)], "{store} {algorithm}");
+            assert_eq!(ask(&[hits("tokens", 0)]).said(), [(OK, 100)], "{store} {algorithm}");
+            assert_eq!(ask(&[hits("tokens", 1_200)]).said(), [(OK, 0)], "{store} {algorithm}");
+            assert_eq!(ask(&[hits("tokens", 0)]).said(), [(OVER_LIMIT, 0)], "{store} {algorithm}");
+            let over = ask(&[hits("tokens", 300)]);
+            assert_eq!(over.said(), [(OVER_LIMIT, 0)], "{store} {algorithm}");
+            assert!(over.reset(0) > 0.0, "{store} {algorithm}");
+        });
+    }
+}
+
+/// A window or a bucket below zero owes what was reported, down to 100 bursts.
+#[test]
+fn a_bucket_owes_what_was_reported_within_bounds() {
+    in_both_stores(|store| {
+        let proxy = deciding("", &format!("[store]\n{store}{}", file("token-bucket", REPORTED)));
+        let mut envoy = open(&proxy);
+        ask(&mut envoy, &[hits("tokens", 1_000)]);
+        let owes = ask(&mut envoy, &[hits("tokens", 2_000)]).reset(0);
+        assert!((3_600.0..=3_700.0).contains(&owes) || owes > 7_000.0, "{store}: {owes}");
+        for _ in 0..3 {
+            ask(&mut envoy, &[hits("tokens", 1_000_000_000)]);
+        }
+        let most = ask(&mut envoy, &[hits("tokens", 0)]).reset(0);
+        assert!((359_000.0..361_000.0).contains(&most), "{store}: {most}");
+    });
+}
+
+#[test]
+fn it_counts_where_another_limit_refuses_and_the_default_of_a_call_is_a_report() {
+    in_both_stores(|store| {
+        let proxy = deciding("", &format!("[store]\n{store}{}", file("token-bucket", REPORTED)));
+        let mut envoy = open(&proxy);
+        let one = descriptor(&[("limit", "tokens, other")]);
+        assert_eq!(ask(&mut envoy, &[one.clone()]).overall_code, OK, "{store}");
+        assert_eq!(ask(&mut envoy, &[one]).overall_code, OVER_LIMIT, "{store}");
+        assert_eq!(ask(&mut envoy, &[hits("tokens", 0)]).said(), [(OK, 998)], "{store}");
+        // And a report over the limit keeps the others from taking.
+        let proxy = deciding("", &format!("[store]\n{}{}", "", file("token-bucket", REPORTED)));
+        let mut envoy = open(&proxy);
+        ask(&mut envoy, &[hits("tokens", 2_000)]);
+        let both = [hits("tokens", 1), hits("other", 1)];
+        assert_eq!(ask(&mut envoy, &both).overall_code, OVER_LIMIT);
+        assert_eq!(ask(&mut envoy, &[hits("other", 1)]).overall_code, OK);
+    });
+}
+
+#[test]
+fn without_reported_hits_are_a_cost() {
+    let proxy = deciding("", &file("token-bucket", ""));
+    let mut envoy = open(&proxy);
+    assert_eq!(ask(&mut envoy, &[hits("tokens", 1_200)]).said(), [(OVER_LIMIT, 1_000)]);
+}
+
+/// A regression: they were taken.
+#[test]
+fn negative_hits_give_back() {
+    for algorithm in ["token-bucket", "fixed-window", "sliding-window", "leaky-bucket"] {
+        in_both_stores(|store| {
+            let file =
+                file(algorithm, if algorithm == "leaky-bucket" { "wait = \"1h\"\n" } else { "" });
+            let proxy = deciding("", &format!("[store]\n{store}{file}"));
+            let mut envoy = open(&proxy);
+            let capacity = ask(&mut envoy, &[hits("tokens", 0)]).said()[0].1;
+            ask(&mut envoy, &[hits("tokens", 300)]);
+            let back = |hits: u64| Descriptor {
+                is_negative_hits: true,
+                ..with_hits(hits, &[("limit", "tokens")])
+            };
+            let left = ask(&mut envoy, &[back(200)]).said()[0];
+            assert_eq!(left, (OK, capacity - 100), "{store} {algorithm}");
+            let left = ask(&mut envoy, &[back(200)]).said()[0];
+            assert_eq!(left, (OK, capacity), "{store} {algorithm}: no more than was taken");
+        });
+    }
+}
