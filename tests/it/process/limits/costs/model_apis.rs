@@ -174,10 +174,11 @@ fn what_is_unknown_may_cost_the_most(place: &Place) {
     each_costs(place, cost, Course::Broken, |_| MOST);
 }
 
-/// Clients of APIs that end a stream with `[DONE]` hang up when they have read it. They have paid for the whole answer.
+/// Clients of APIs that end a stream with `[DONE]`, or with an event of a known name, hang up when they have read it. They have paid for the whole answer.
 fn a_client_that_hangs_up_after_done_pays_what_was_said(place: &Place) {
     let cost = &format!("estimate = 1000, max = {MOST}, unknown = \"max\"");
     each_costs(place, cost, Course::LeftLate, |answer| {
-        answer.due.filter(|_| answer.body.contains("[DONE]")).unwrap_or(MOST)
+        let ends = ["[DONE]", "event: message_stop", "event: response.completed"];
+        answer.due.filter(|_| ends.iter().any(|end| answer.body.contains(end))).unwrap_or(MOST)
     });
 }
