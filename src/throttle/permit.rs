@@ -42,7 +42,7 @@ enum Used {
     /// The number of tokens used.
     Said(u64),
     /// The body may contain the number of tokens.
-    Body(Reader),
+    Body(Box<Reader>),
     /// The bytes of the body so far, which are the tokens.
     Bytes(u64),
 }
@@ -226,7 +226,9 @@ impl Used {
             UsedSource::Header(name) => {
                 usage::in_header(headers, name).map_or(Self::Unsaid, Self::Said)
             }
-            UsedSource::Json(paths) => Reader::of(headers, paths).map_or(Self::Unsaid, Self::Body),
+            UsedSource::Json(paths) => {
+                Reader::of(headers, paths).map_or(Self::Unsaid, |it| Self::Body(Box::new(it)))
+            }
             UsedSource::Bytes => Self::Bytes(0),
         }
     }

@@ -56,7 +56,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
     field("key", Kind::KEY_SOURCES, Value("[]"),
         "the parts of the key by which the limit counts: `\"ip\"`, `\"path\"`, `\"method\"`, `\"host\"`, `\"route\"`, `\"header:NAME\"`, `\"cookie:NAME\"`, `\"query:NAME\"`, `\"param:NAME\"`, `\"cert\"` (the subject of the client's certificate, as in `CN=alice,O=Example`), `\"jwt:CLAIM\"` (a claim of a verified token, see `[jwt.NAME]`); `[]` is one bucket for all; `\"header:x-api-key | ip\"` is the first of them that the request has, and values of different ones never meet"),
     setting(at!("missing", key.missing), Kind::Word(spellings::<Missing>), Value("\"shared\""),
-        "a request without that header, cookie …: one bucket for all of them, no limit, or 400"),
+        "a request without that header, cookie …: one bucket for all of them, no limit, or 400 (401 if it is a claim or `authorization`)"),
     field("algorithm", Kind::Word(spellings::<Family>), Value("\"token-bucket\""), "how it counts"),
     field("align", Kind::Word(spellings::<AlignWord>), Value("\"first-request\""),
         "a window opens at a key's first request, or by the clock"),

@@ -221,7 +221,7 @@ fn three_levels(store: &str, is_seen: impl Fn(&str, &mut dyn FnMut() -> bool)) {
     refused("anna", "sales", "acme", &["user", "team", "organisation"]);
     passes("ben", "sales", "globex");
 
-    assert_eq!(get(proxy.address, "/v1/orders", &[]).status, 400);
+    assert_eq!(get(proxy.address, "/v1/orders", &[]).status, 401);
     let broken = get(proxy.address, "/v1/orders", &[("authorization", "Bearer a.b.c")]);
     assert_eq!(broken.status, 401);
 }

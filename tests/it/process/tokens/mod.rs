@@ -108,7 +108,7 @@ fn missing_decides_about_requests_without_a_token() {
     let (folder, signer) = (Folder::new(), Signer::new("a"));
     let tables = with_file(&folder, "main", &[&signer], "");
     for (missing, expected) in
-        [("shared", [200, 429]), ("skip", [200, 200]), ("reject", [400, 400])]
+        [("shared", [200, 429]), ("skip", [200, 200]), ("reject", [401, 401])]
     {
         let limit = format!("key = [\"jwt:sub\"]\nmissing = \"{missing}\"");
         let proxy = proxy(&tables, &limit).start();

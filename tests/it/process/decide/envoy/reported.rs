@@ -61,7 +61,7 @@ fn it_counts_where_another_limit_refuses_and_the_default_of_a_call_is_a_report()
         let proxy = deciding("", &format!("[store]\n{store}{}", file("token-bucket", REPORTED)));
         let mut envoy = open(&proxy);
         let one = descriptor(&[("limit", "tokens, other")]);
-        assert_eq!(ask(&mut envoy, &[one.clone()]).overall_code, OK, "{store}");
+        assert_eq!(ask(&mut envoy, std::slice::from_ref(&one)).overall_code, OK, "{store}");
         assert_eq!(ask(&mut envoy, &[one]).overall_code, OVER_LIMIT, "{store}");
         assert_eq!(ask(&mut envoy, &[hits("tokens", 0)]).said(), [(OK, 998)], "{store}");
         // And a report over the limit keeps the others from taking.

@@ -3,7 +3,7 @@
 use std::sync::mpsc::Receiver;
 
 use super::Place;
-use crate::support::client::{Connection, get};
+use crate::support::client::{Connection, Reply, get};
 use crate::support::http2::Client;
 use crate::support::tidegate::Tidegate;
 use crate::support::upstream::{Upstream, nobody_accepts};
@@ -29,6 +29,10 @@ fn left(proxy: &Tidegate) -> [Option<u64>; 2] {
 
 const CALL: [(&str, &str); 2] = [("content-type", "application/grpc"), ("grpc-timeout", "300m")];
 
+fn called(proxy: &Tidegate, fields: &[(&str, &str)]) -> Reply {
+    Connection::open(proxy.address).request("POST", "/silent", fields, b"")
+}
+
 /// Sends this upload, and the rest of it when the API has its head. Returns the answer's status.
 fn upload(proxy: &Tidegate, api: &Receiver<()>, head: &str, rest: &[u8]) -> u16 {
     let mut client = Connection::open(proxy.address);
@@ -45,13 +49,13 @@ const CHUNKS: &str = "transfer-encoding: chunked\r\n\r\n5\r\nhello";
 
 const WAYS: [Way; 9] = [
     ("grpc-timeout", 504, |proxy, api| {
-        let status = get(proxy.address, "/silent", &[CALL[0], CALL[1]]).header("grpc-status");
+        let status = called(proxy, &CALL).header("grpc-status");
         api.recv_timeout(PATIENCE).unwrap();
         status.map_or(0, |_| 504)
     }),
     ("two of them", 504, |proxy, api| {
         let fields = [CALL[0], CALL[1], ("grpc-timeout", "1H")];
-        let status = get(proxy.address, "/silent", &fields).header("grpc-status");
+        let status = called(proxy, &fields).header("grpc-status");
         api.recv_timeout(PATIENCE).unwrap();
         status.map_or(0, |_| 504)
     }),
@@ -117,7 +121,7 @@ fn a_request_that_reached_no_server_before_its_deadline_gets_back_what_it_took(p
         .limit("logins", LOGINS)
         .limit("tokens", TOKENS)
         .start();
-    let reply = get(proxy.address, "/", &[CALL[0], ("grpc-timeout", "50m")]);
+    let reply = called(&proxy, &[CALL[0], ("grpc-timeout", "50m")]);
     assert_eq!(reply.header("grpc-status").as_deref(), Some("4"));
     wait_until("one has come back, and the estimate stays", || {
         left(&proxy) == [Some(1000), Some(999)]
