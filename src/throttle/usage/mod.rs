@@ -28,7 +28,7 @@ pub struct Reader(Body);
 #[derive(Debug)]
 enum Body {
     Documents(Scanner),
-    Events(Events),
+    Events(Box<Events>),
 }
 
 impl Reader {
@@ -45,7 +45,7 @@ impl Reader {
         let kind = kind.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
         let scanner = || Scanner::new(Arc::clone(paths));
         if kind.eq_ignore_ascii_case(b"text/event-stream") {
-            Some(Self(Body::Events(Events::new(scanner()))))
+            Some(Self(Body::Events(Box::new(Events::new(scanner())))))
         } else if is_json(kind) {
             Some(Self(Body::Documents(scanner())))
         } else {

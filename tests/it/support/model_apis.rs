@@ -23,6 +23,12 @@ impl ModelAnswer {
         first
     }
 
+    /// Whether the text says that nothing follows.
+    pub(crate) fn says_its_end(&self) -> bool {
+        let ends = ["[DONE]", "event: message_stop", "event: response.completed"];
+        ends.iter().any(|end| self.body.contains(end))
+    }
+
     /// The value of `response_json`.
     pub(crate) fn response_json(&self) -> String {
         let paths = self.paths.iter().map(|(path, weight)| format!("\"{path}\" = {weight}"));

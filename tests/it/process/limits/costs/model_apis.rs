@@ -178,7 +178,6 @@ fn what_is_unknown_may_cost_the_most(place: &Place) {
 fn a_client_that_hangs_up_after_done_pays_what_was_said(place: &Place) {
     let cost = &format!("estimate = 1000, max = {MOST}, unknown = \"max\"");
     each_costs(place, cost, Course::LeftLate, |answer| {
-        let ends = ["[DONE]", "event: message_stop", "event: response.completed"];
-        answer.due.filter(|_| ends.iter().any(|end| answer.body.contains(end))).unwrap_or(MOST)
+        answer.due.filter(|_| answer.says_its_end()).unwrap_or(MOST)
     });
 }
