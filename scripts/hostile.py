@@ -58,6 +58,7 @@ UPGRADE = (
     b"sec-websocket-version: 13\r\nsec-websocket-key: dGlkZWdhdGUgdGlkZWdhdA==\r\n\r\n"
 )
 GET = b"GET %b HTTP/1.1\r\nhost: a\r\n\r\n"
+NTLM = b"GET /1000 HTTP/1.1\r\nhost: a\r\nauthorization: NTLM x\r\n\r\n"
 # 20,000 bytes more of an HTTP/2 connection's first stream.
 MORE = frame(8, 0, b"\0\0\x4e\x20") + frame(8, 0, b"\0\0\x4e\x20", 1)
 UPLOAD = b"POST %b HTTP/1.1\r\nhost: a\r\ncontent-length: 1000000\r\n\r\n"
@@ -88,8 +89,9 @@ CROWDS = {
     "HTTP/2 PRIORITY": (20, PREFACE, frame(2, 0, b"\0\0\0\0\1", 3) * 2000, "always", True),
     "HTTP/2 WINDOW_UPDATE": (20, PREFACE, frame(8, 0, b"\0\0\0\1") * 2000, "always", True),
     "HTTP/2 unknown frames": (20, PREFACE, frame(66) * 2000, "always", True),
-    # By h2load: 100 requests at once on each connection.
+    # By h2load: 100 requests at once on each connection, perhaps with a body.
     "HTTP/2 requests": (20, None, None, "by h2load", True),
+    "HTTP/2 uploads, rejected": (20, None, b"0" * 60000, "by h2load", True),
     "HTTP/2 streams, unread": (4, h2_downloads(0, 9), b"", "never", True),
     "HTTP/2 streams, slowly read": (40, h2_downloads(20000, 1), MORE, "each second", True),
     "hang-ups a second": (300, GET % b"/2000000", b"", 0, False),
@@ -99,6 +101,8 @@ CROWDS = {
     "unread downloads a second, left by the API": (20, GET % b"/hasty/8000000", b"", 2, False),
     "calls a second without an answer": (20, GET % b"/never", b"", 2, False),
     "tunnels a second whose client has gone": (20, UPGRADE, b"", 0.1, False),
+    "requests a second that speak of NTLM": (300, NTLM, b"", 0.1, False),
+    "slow uploads in all places": (40, UPLOAD % b"/places", b"x", "each second", True),
     "invented keys": (20, KEYED % b"/invented", KEYED % b"/invented", "answered", True),
     "held requests": (40, KEYED % b"/held", KEYED % b"/held", "answered", True),
     "one request after another (not hostile)": (20, HEAD + b"\r\n", HEAD + b"\r\n", "answered", True),
@@ -108,6 +112,7 @@ ASKED = {
     "tunnels a second whose client has gone": "/socket/1000",
     "invented keys": "/own/1000",
     "held requests": "/held/1000",
+    "slow uploads in all places": "/places/1000",
 }
 
 
@@ -242,6 +247,9 @@ response_timeout = "1s"
 [upstreams.sockets]
 servers = ["{api}"]
 max_requests = 20
+[upstreams.places]
+servers = ["{api}"]
+max_requests = 20
 [limits.few]
 rate = "1/h"
 key = ["ip"]
@@ -275,6 +283,13 @@ path = "/held/{{*rest}}"
 upstream = "api"
 limits = ["held"]
 [[routes]]
+path = "/places"
+upstream = "places"
+[[routes]]
+path = "/places/{{*rest}}"
+upstream = "places"
+rewrite = "/{{*rest}}"
+[[routes]]
 path = "/socket"
 upstream = "sockets"
 [[routes]]
@@ -298,10 +313,14 @@ upstream = "api"
 
 def playing(name, port):
     """Starts a crowd. Its own work must not keep the client waiting."""
-    many, _, _, when, _ = CROWDS[name]
+    many, _, body, when, _ = CROWDS[name]
     if when == "by h2load":
         stay = str(SETTLING + SECONDS + 1)
         command = ["h2load", "-c", str(many), "-m", "100", "-D", stay, f"http://127.0.0.1:{port}/limited"]
+        if body:
+            with tempfile.NamedTemporaryFile(delete=False) as file:
+                file.write(body)
+            command += ["-d", file.name]
     else:
         command = [sys.executable, __file__, "--crowd", name, str(port)]
     started = subprocess.Popen(["nice", "-n", "19", *command], stdout=subprocess.PIPE, text=True)
