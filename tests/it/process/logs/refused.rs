@@ -75,3 +75,39 @@ fn what_is_refused_without_a_limit_is_seen_everywhere() {
         (&"WARN".into(), &"/keys".into(), &"127.0.0.1".into())
     );
 }
+
+/// Requests without their key passed a limit in shadow uncounted, and all of them got 400 on the day it enforced.
+#[test]
+fn a_limit_in_shadow_counts_what_it_would_refuse() {
+    let limit =
+        "key = [\"header:x-api-key\"]\nmissing = \"reject\"\nrate = \"1/h\"\nmode = \"shadow\"";
+    let proxy = Proxy::answering().admin().limit("keys", limit).start();
+    for _ in 0..3 {
+        assert_eq!(get(proxy.address, "/", &[]).status, 200);
+    }
+    assert_eq!(get(proxy.address, "/", &[("x-api-key", "a")]).status, 200);
+    let line = proxy.log.wait("throttled", |line| line["decision"] == "shadow");
+    assert_eq!(
+        (&line["limit"], &line["key"], &line["reason"], &line["level"]),
+        (&"keys".into(), &"-".into(), &"missing_key".into(), &"INFO".into())
+    );
+    let metrics = Metrics::of(proxy.admin());
+    let decisions = |decision: &str| {
+        metrics
+            .value(&format!("tidegate_decisions_total{{limit=\"keys\",decision=\"{decision}\"}}"))
+    };
+    assert_eq!((decisions("shadow"), decisions("allowed"), decisions("refused")), (3.0, 1.0, 0.0));
+    assert_eq!(metrics.value("tidegate_refused_total{reason=\"missing_key\"}"), 0.0);
+    let status: Value = get(proxy.admin(), "/api/status", &[("host", "localhost")]).json();
+    assert_eq!(status["requests"]["shadow_total"], 3);
+}
+
+#[test]
+fn a_limit_that_refuses_is_named_and_counts_it() {
+    let limit = "key = [\"header:x-api-key\"]\nmissing = \"reject\"\nrate = \"1/h\"";
+    let proxy = Proxy::answering().admin().limit("keys", limit).start();
+    assert_eq!(get(proxy.address, "/", &[]).status, 400);
+    assert_eq!(proxy.log.wait("refused", |_| true)["limit"], "keys");
+    let counted = "tidegate_decisions_total{limit=\"keys\",decision=\"refused\"}";
+    assert_eq!(Metrics::of(proxy.admin()).value(counted), 1.0);
+}

@@ -118,6 +118,39 @@ fn missing_decides_about_requests_without_a_token() {
     }
 }
 
+/// A client without a token, or with one that has expired, was told with 400 that a claim is missing.
+#[test]
+fn whoever_has_to_show_who_he_is_gets_401_with_the_reason() {
+    let (folder, signer) = (Folder::new(), Signer::new("a"));
+    let tables = with_file(&folder, "main", &[&signer], "audience = \"api\"");
+    let expired = signer.token(&json!({ "sub": "a", "aud": "api", "exp": 1_500_000_000 }));
+    let foreign = signer.token(&json!({ "sub": "a", "aud": "other" }));
+    let unknown = Signer::new("b").token(&json!({ "sub": "a", "aud": "api" }));
+    let bare = signer.token(&json!({ "aud": "api" }));
+    let because =
+        |fault: &str| format!("Bearer error=\"invalid_token\", error_description=\"{fault}\"");
+    for (key, token, status, challenge) in [
+        ("jwt:sub", None, 401, Some("Bearer".to_owned())),
+        ("jwt:sub", Some(&bare), 401, Some("Bearer".to_owned())),
+        ("jwt:sub", Some(&expired), 401, Some(because("it has expired"))),
+        ("jwt:sub", Some(&foreign), 401, Some(because("its `aud` is another audience"))),
+        ("jwt:sub", Some(&unknown), 401, Some(because("no key has its `kid`"))),
+        ("header:authorization", None, 401, Some("Bearer".to_owned())),
+        ("header:x-api-key", None, 400, None),
+    ] {
+        let limit = format!("key = [\"{key}\"]\nmissing = \"reject\"");
+        let proxy = proxy(&tables, &limit).start();
+        let fields = token.map(|token| ("authorization", format!("Bearer {token}")));
+        let fields: Vec<_> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let reply = get(proxy.address, "/", &fields);
+        assert_eq!((reply.status, reply.header("www-authenticate")), (status, challenge), "{key}");
+        let call = [&fields[..], &[("content-type", "application/grpc")]].concat();
+        let call = Connection::open(proxy.address).request("POST", "/", &call, b"");
+        let expected = if status == 401 { "16" } else { "3" };
+        assert_eq!(call.header("grpc-status").as_deref(), Some(expected), "{key}");
+    }
+}
+
 #[test]
 fn a_token_that_does_not_verify_is_refused_where_a_limit_reads_it() {
     let (folder, signer) = (Folder::new(), Signer::new("a"));

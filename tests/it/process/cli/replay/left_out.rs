@@ -131,3 +131,20 @@ fn the_address_of_a_trusted_proxy_is_no_client() {
     assert_eq!(report["result"]["clients"]["hardest"][0]["name"], "203.0.113.7");
     assert_eq!(report["result"]["rejected"], 2);
 }
+
+/// The report said "key 5" where all requests would have been refused, and said nothing of a limit in shadow.
+#[test]
+fn requests_without_their_key_are_told_in_a_sentence() {
+    for mode in ["enforce", "shadow"] {
+        let lines_of_limit = format!("rate = \"2/h\"\nmissing = \"reject\"\nmode = \"{mode}\"");
+        let by_key = limited_by("header:x-api-key", &lines_of_limit);
+        let folder = LogFolder::of(&by_key, &lines("192.0.2.1", 0, 5));
+        let said = folder.said(&["--assume", "header:x-api-key=none"]);
+        let sentence = "5 requests would get 400: the header `x-api-key` is missing";
+        assert!(said.contains(sentence), "{mode}: {said}");
+        assert!(!said.contains("key 5"), "{mode}: {said}");
+        let arguments = ["replay", "access.log", "--assume", "header:x-api-key=none"];
+        let refused = &json(folder.path(), &arguments)["result"]["refused"];
+        assert_eq!(refused["400: the header `x-api-key` is missing"], 5, "{mode}");
+    }
+}
