@@ -1,6 +1,6 @@
 //! Accepts client connections: at most `max_connections` of the process at once, as many of proxies that ask, and of
-//! each client at most `max_connections_per_client`. Each worker runs [`listen`] for each of its listeners. Each connection is
-//! then a task that runs `serve` in the parent module.
+//! each client at most `max_connections_per_client`. Each worker runs [`listen`] for each of its listeners. Each
+//! connection is then a task that runs `serve` in the parent module.
 
 use std::cell::RefCell;
 use std::io;

@@ -11,6 +11,7 @@ mod events;
 mod gather;
 mod open;
 mod permit;
+mod refused;
 mod rehearsal;
 mod reported;
 mod request_limit;
@@ -31,6 +32,7 @@ pub(crate) use self::gather::{Applied, NotCounted, applied};
 pub use self::gather::{cost, largest_cost};
 use self::open::Open;
 pub(crate) use self::permit::{Permit, most_of};
+pub use self::refused::Refused;
 pub(crate) use self::rehearsal::{Rehearsal, RehearsedAnswer, RehearsedLimit, RehearsedRequest};
 pub(crate) use self::reported::Hits;
 use self::request_limit::RequestLimit;
@@ -41,15 +43,14 @@ use crate::limit::algorithm::Algorithm;
 use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::{Decision, Outcome, Verdict, whole_seconds};
 use crate::limit::name::Name;
-use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
 use crate::observe::candidates::RejectedBy;
 use crate::observe::metrics::{DecisionKind, WorkerMetrics};
 use crate::observe::throttled::Throttled;
 use crate::observe::top_keys::is_near;
 use crate::observe::trace::{LimitAnswers, LimitDecision};
-use crate::plan::{AnswerSpec, Figures, LimitSpec, Plan};
-use crate::request::key::{KeyError, TokenFault, View};
+use crate::plan::{Figures, LimitSpec, Plan};
+use crate::request::key::View;
 use crate::request::network::client_network;
 use crate::store::{Claim, Moment, Store};
 
@@ -125,69 +126,6 @@ pub(crate) struct Admission {
     /// The names of the limits with `mode = "mark"` that would refuse the request, for the API. `None` if there are
     /// none.
     pub(crate) over: Option<HeaderValue>,
-}
-
-/// Why the limits do not let a request pass.
-#[derive(Debug, thiserror::Error)]
-pub enum Refused<'p> {
-    /// A key's value cannot be read from the request.
-    #[error("{error}")]
-    Key {
-        /// The limit that counts by the key.
-        limit: &'p Name,
-        /// What is wrong with it.
-        error: KeyError,
-    },
-    /// The header with the request's cost does not hold a whole number from 1 to `max`.
-    #[error("header `{header}` must hold one whole number from 1 to {max}")]
-    Cost {
-        /// The header's name.
-        header: http::HeaderName,
-        /// The largest cost that the header may say.
-        max: Cost,
-    },
-    /// An enforcing limit refuses.
-    #[error("rate limit exceeded")]
-    Throttled {
-        /// The limit that takes longest to allow the request.
-        limit: &'p Name,
-        /// The wait that the answer names. After it all limits would allow the request. With `reject.jitter` it is a
-        /// little longer. `None` is never.
-        retry_after: Option<Duration>,
-        /// The answer to the client, as that limit or the file's default has it.
-        answer: &'p Arc<AnswerSpec>,
-    },
-    /// Redis does not decide, and an enforcing limit has `on_store_error = "reject"`.
-    #[error("the limits of this request cannot be checked at the moment")]
-    StoreUnavailable,
-}
-
-impl Refused<'_> {
-    /// The status of the answer. A rejection has this one if the file names no other.
-    pub(crate) fn status(&self) -> u16 {
-        match self {
-            Self::Key { error: KeyError::Token(TokenFault::TooMany), .. }
-            | Self::Throttled { .. } => 429,
-            Self::Key { error, .. } if error.asks_for_credentials() => 401,
-            Self::Key { .. } | Self::Cost { .. } => 400,
-            Self::StoreUnavailable => 503,
-        }
-    }
-
-    /// What the client gets, in words.
-    pub(crate) fn in_words(&self) -> String {
-        format!("{}: {self}", self.status())
-    }
-
-    /// The reason for logs and metrics.
-    pub(crate) fn reason(&self) -> &'static str {
-        match self {
-            Self::Key { error, .. } => error.reason(),
-            Self::Cost { .. } => "bad_cost",
-            Self::Throttled { .. } => "throttled",
-            Self::StoreUnavailable => "store",
-        }
-    }
 }
 
 impl Throttle {

@@ -6,8 +6,8 @@ use crate::limit::key::MOST_ALTERNATIVES;
 use crate::request::key::KeySource;
 
 impl Whole<'_> {
-    /// Reports claims in keys if the file has no `[jwt.NAME]`, a `plans.jwt` that is no table, keys with too many alternatives for the tables, and
-    /// tables whose claims no key has.
+    /// Reports claims in keys if the file has no `[jwt.NAME]`, a `plans.jwt` that is no table, keys with too many
+    /// alternatives for the tables, and tables whose claims no key has.
     pub(super) fn claims(&self) {
         let mut is_read = false;
         for (part, span) in self.parts() {
