@@ -27,11 +27,12 @@ use tokio::runtime::LocalOptions;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
 
 use crate::clock::{Clock, every};
 use crate::config::ConfigRecord;
 use crate::decide::Leases;
-use crate::downstream::accept::{self, ConnectionLimit, Connections};
+use crate::downstream::accept::{self, ConnectionLimit};
 use crate::downstream::{Listener, Port};
 use crate::jwt::Tokens;
 use crate::jwt::keys::SharedKeys;
@@ -42,7 +43,7 @@ use crate::observe::metrics::{Metrics, WorkerMetrics};
 use crate::observe::throttled::Throttled;
 use crate::observe::trace::SpanQueue;
 use crate::plan::{KeyDisplay, Plan};
-use crate::proxy::{Active, Proxy};
+use crate::proxy::{Active, Proxy, WorkerTasks};
 use crate::store::{self, Store};
 use crate::throttle::{Throttle, Waiting};
 use crate::upstream::Upstream;
@@ -71,6 +72,8 @@ pub struct Process {
     pub(crate) leases: Arc<Leases>,
     /// The client connections that are open: at most `max_connections`.
     pub(crate) connections: Arc<ConnectionLimit>,
+    /// The requests that go on after their clients have left.
+    pub(crate) abandoned: TaskTracker,
     /// How keys are shown. A reload does not change this.
     pub(crate) keys: KeyDisplay,
     /// When a configuration last came into force, in microseconds, for the metrics.
@@ -99,6 +102,7 @@ impl Process {
             waiting: Arc::default(),
             leases: Arc::default(),
             connections: Arc::new(ConnectionLimit::new(connections)),
+            abandoned: TaskTracker::new(),
             keys: plan.log.keys,
             clock,
         }
@@ -188,14 +192,15 @@ pub async fn run(
         metrics: metrics.clone(),
     };
     let first = Rc::new(activate(&published, None, &process, &metrics));
-    let proxy = Rc::new(Proxy::new(first, throttle, process.clock.clone(), process.leases.clone()));
-    let connections = Rc::new(Connections::new(process.connections.clone()));
+    let (clock, leases) = (process.clock.clone(), process.leases.clone());
+    let tasks = WorkerTasks::new(process.abandoned.clone());
+    let proxy = Rc::new(Proxy::new(first, throttle, clock, leases, tasks));
     let mut listening = JoinSet::new();
     let (tell, news) = watch::channel(*orders.draining.borrow_and_update());
     for (listener, port) in listeners {
         let listener = listener.in_runtime()?;
-        let (connections, news) = (connections.clone(), news.clone());
-        listening.spawn_local(accept::listen(listener, port, proxy.clone(), connections, news));
+        let (limit, news) = (process.connections.clone(), news.clone());
+        listening.spawn_local(accept::listen(listener, port, proxy.clone(), limit, news));
     }
     let mut prune = every(PRUNE);
     loop {
@@ -222,7 +227,7 @@ pub async fn run(
             }
             () = async { let _ = orders.stop.wait_for(|stop| *stop).await; } => {
                 listening.abort_all();
-                connections.cut().await;
+                proxy.tasks.cut().await;
                 // Waits until the costs of the last responses, and the slots of cut requests, are settled
                 // in the store.
                 proxy.throttle().store.leave().await;

@@ -2,7 +2,6 @@
 //! each client at most `max_connections_per_client`. Each worker runs [`listen`] for each of its listeners. Each
 //! connection is then a task that runs `serve` in the parent module.
 
-use std::cell::RefCell;
 use std::io;
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -13,7 +12,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use tokio::sync::watch;
 use tokio::task::coop::unconstrained;
-use tokio::task::{JoinSet, yield_now};
+use tokio::task::yield_now;
 use tokio::time::sleep;
 
 use super::counts::ConnectionCounts;
@@ -148,46 +147,19 @@ impl Drop for ConnectionPermit {
     }
 }
 
-/// A worker's connections. Each is a task.
-#[derive(Debug)]
-pub(crate) struct Connections {
-    limit: Arc<ConnectionLimit>,
-    tasks: RefCell<JoinSet<()>>,
-}
-
-impl Connections {
-    /// No connections yet. `limit` counts the connections of the whole process.
-    pub(crate) fn new(limit: Arc<ConnectionLimit>) -> Self {
-        Self { limit, tasks: RefCell::default() }
-    }
-
-    fn add(&self, connection: impl Future<Output = ()> + 'static) {
-        let mut tasks = self.tasks.borrow_mut();
-        while tasks.try_join_next().is_some() {}
-        tasks.spawn_local(connection);
-    }
-
-    /// Ends all connections that are left. When this returns, everything that their requests held is being
-    /// given back.
-    pub(crate) async fn cut(&self) {
-        self.tasks.take().shutdown().await;
-    }
-}
-
 /// Accepts and serves the connections of one listener until the news say that the process drains. Then accepts
 /// the connections that already wait, and returns.
 pub(crate) async fn listen(
     listener: AsyncListener,
     port: Port,
     proxy: Rc<Proxy>,
-    connections: Rc<Connections>,
+    limit: Arc<ConnectionLimit>,
     mut draining: watch::Receiver<bool>,
 ) {
-    let limit = &connections.limit;
     limit.listening.fetch_add(1, Ordering::Relaxed);
     let news = draining.clone();
     while let Some(accepted) = accept(&listener, &mut draining).await {
-        take(accepted, &port, &proxy, &connections, &news).await;
+        take(accepted, &port, &proxy, &limit, &news).await;
         // tokio looks for input before it goes on with a task that has yielded. Otherwise the other clients
         // would wait until all connections of a flood are accepted and served.
         yield_now().await;
@@ -200,7 +172,7 @@ pub(crate) async fn listen(
             yield_now().await;
         }
         let Some(Ok(accepted)) = unconstrained(listener.accept()).now_or_never() else { break };
-        take(Ok(accepted), &port, &proxy, &connections, &news).await;
+        take(Ok(accepted), &port, &proxy, &limit, &news).await;
     }
     limit.listening.fetch_sub(1, Ordering::Relaxed);
 }
@@ -222,17 +194,17 @@ async fn take(
     accepted: io::Result<(AcceptedStream, PeerAddress)>,
     port: &Port,
     proxy: &Rc<Proxy>,
-    connections: &Connections,
+    limit: &Arc<ConnectionLimit>,
     draining: &watch::Receiver<bool>,
 ) {
     match accepted {
         Ok((stream, peer)) => {
-            let permit = connections.limit.take(port).await;
-            let (port, proxy, draining) = (port.clone(), proxy.clone(), draining.clone());
-            connections.add(serve(stream, peer, port, proxy, permit, draining));
+            let permit = limit.take(port).await;
+            let (port, draining) = (port.clone(), draining.clone());
+            proxy.tasks.add(serve(stream, peer, port, proxy.clone(), permit, draining));
         }
         Err(error) if is_serious(&error) => {
-            if connections.limit.complaints.next(Complaint::Failing) {
+            if limit.complaints.next(Complaint::Failing) {
                 events::accept_failed(&error);
             }
             sleep(ACCEPT_PAUSE).await;

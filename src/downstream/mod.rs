@@ -132,7 +132,9 @@ async fn serve(
     let max_header_size = proxy.max_header_size();
     let overhead = Overhead::new(max_header_size);
     let peer_of_client = Peer::new(peer, secure);
-    let client = Rc::new(ClientConnection::new(peer_of_client, phase, overhead, socket, subject));
+    let tasks = proxy.tasks.clone();
+    let client =
+        Rc::new(ClientConnection::new(peer_of_client, phase, overhead, socket, subject, tasks));
     let speaks_http2 = tls::is_http2(&transport);
     let metrics = proxy.metrics();
     let stream = ClientStream::new(client.clone(), transport, metrics, max_header_size);

@@ -68,7 +68,7 @@ impl ConnectionPlaces {
 
     /// Connections that are open now.
     pub(super) fn open(&self) -> usize {
-        self.open.load(Ordering::Relaxed)
+        self.open.load(Ordering::Acquire)
     }
 
     /// A place, if one is free.
@@ -141,7 +141,8 @@ impl OpenConnections {
 impl Drop for ConnectionPlace {
     fn drop(&mut self) {
         self.places.connections.lock().all.remove(&self.id);
-        self.places.open.fetch_sub(1, Ordering::Relaxed);
+        // Whoever sees that the connection has ended sees what it left behind.
+        self.places.open.fetch_sub(1, Ordering::Release);
         self.places.freed.notify_one();
     }
 }

@@ -284,7 +284,8 @@ mod tests {
         let (socket, phase) =
             (Socket::new(Right(ours)), Phase::new(times_with(IDLE), Arc::new(Idleness::new())));
         let peer = Peer::new(PeerAddress::UnixSocket, false);
-        let client = ClientConnection::new(peer, phase, Overhead::new(0), socket.clone(), None);
+        let (ours, tasks) = (socket.clone(), Rc::default());
+        let client = ClientConnection::new(peer, phase, Overhead::new(0), ours, None, tasks);
         let (client, metrics) = (Rc::new(client), Metrics::new(1).worker(0));
         let mut stream = ClientStream::new(client.clone(), Left(socket), metrics, 0);
         theirs.write_all(b"more").await.unwrap();

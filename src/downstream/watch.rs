@@ -277,6 +277,7 @@ fn deadline(client: &ClientConnection) -> Instant {
 
 #[cfg(test)]
 mod tests {
+    use std::rc::Rc;
     use std::sync::Arc;
 
     use tokio::net::{TcpListener, TcpStream};
@@ -322,7 +323,7 @@ mod tests {
         let peer = Peer::new(PeerAddress::UnixSocket, false);
         let (phase, socket) =
             (Phase::new(times_with(IDLE), Arc::new(Idleness::new())), Socket::new(Left(stream)));
-        ClientConnection::new(peer, phase, Overhead::new(0), socket, None)
+        ClientConnection::new(peer, phase, Overhead::new(0), socket, None, Rc::default())
     }
 
     /// A timer that is polled with the budget spent does not register the task. The watch must not rely on this

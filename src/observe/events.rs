@@ -176,7 +176,8 @@ events! {
     /// Another process serves the sockets now. This process ends.
     pub(crate) fn handed_over(pid: Option<u32>) = info!(pid, "handed over");
 
-    /// `drain_timeout` is over, and `count` connections are still open. They are closed now.
+    /// `drain_timeout` is over, and `count` connections are still open, or requests go on whose clients have left. They
+    /// end now.
     pub(crate) fn connections_cut(count: usize) =
         warn!(count,
             help = "requests on them took longer than server.drain_timeout: raise it, and the time \

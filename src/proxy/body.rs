@@ -15,9 +15,7 @@ use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, Method, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
-use tokio::runtime::Handle;
-use tokio::task::spawn_local;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use super::grpc;
 use super::headers::answer::limit_trailers;
@@ -322,12 +320,11 @@ impl Drop for ResponseBody {
         if let BodySource::UpstreamAnswer(answer) = &self.source
             && let Some(limit) = self.outlives_client
             && answer.lease.is_some()
-            && Handle::try_current().is_ok()
+            && let Some(record) = &mut self.record
         {
             let rest = Self::of(mem::replace(&mut self.source, BodySource::Whole(None)));
-            let record = self.record.as_mut();
-            let permit = record.map(|record| mem::take(&mut record.findings.permit));
-            spawn_local(timeout(limit, rest.read_out(permit.unwrap_or_default())));
+            let permit = mem::take(&mut record.findings.permit);
+            record.client.tasks.go_on(limit, rest.read_out(permit));
         }
     }
 }
@@ -391,6 +388,7 @@ mod tests {
     use hyper::service::service_fn;
     use hyper_util::rt::TokioIo;
     use tokio::io::duplex;
+    use tokio::task::spawn_local;
     use tokio::time::{Instant, sleep};
 
     use super::*;

@@ -1,20 +1,21 @@
 //! Sends a request upstream, and makes the client's answer from the upstream's response. `Proxy::pass`
 //! calls [`send`]. The connections are in `upstream`.
 
+use std::cell::Cell;
 use std::mem;
-use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
+use futures_util::future::{Fuse, FusedFuture as _, LocalBoxFuture};
 use http::header::{HOST, HeaderValue, UPGRADE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Request, Response, StatusCode, Uri, Version, response};
 use http_body::Body as _;
 use hyper::ext::ReasonPhrase;
-use tokio::sync::oneshot;
-use tokio::task::spawn_local;
-use tokio::time::timeout;
 
 use super::body::{Answer, ResponseBody};
 use super::client::{ClientConnection, Switched};
@@ -25,6 +26,7 @@ use super::headers::{self, answer, authorized_by, challenges_connection, hop};
 use super::protocol::{GrpcKind, Protocol};
 use super::record::RequestDetails;
 use super::refusal::Refusal;
+use super::tasks::WorkerTasks;
 use crate::plan::{Balance, Plan, RouteSpec};
 use crate::reading::{Seen, most_bytes};
 use crate::request::client::Client;
@@ -105,13 +107,22 @@ pub(super) async fn send(
     };
     let sent = match upstream.spec().outlives_client() {
         None => {
-            let asked = details.map(|details| &mut details.server);
+            let asked = details.map(|details| Cell::from_mut(&mut details.server));
             let is_sent = &mut exchange.is_sent;
             upstream.send(request, sending, request_permit, asked, is_sent).await
         }
         Some(limit) => {
-            let sending = send_to_end(upstream, request, sending, request_permit, limit, permit);
-            Box::pin(sending).await?
+            let (asked, tasks) = (Rc::default(), &*client.tasks);
+            let outliving = OutlivingRequest {
+                answering: Fuse::terminated(),
+                asked,
+                limit,
+                tasks,
+                upstream,
+                details,
+                permit,
+            };
+            Box::pin(outliving.send(request, sending, request_permit)).await?
         }
     };
     let answered = match sent {
@@ -240,48 +251,60 @@ fn examine(
     Ok(())
 }
 
-/// Sends a request that goes on to its end, even if its client leaves and this future is dropped, but for no longer
-/// than `limit` from then on. What the request holds of its limits goes with it, and comes back with the answer.
-///
-/// # Errors
-/// If the request's body failed, and after a panic.
-async fn send_to_end(
-    upstream: &Rc<Upstream>,
-    mut request: Request<RequestBody>,
-    mut sending: Sending,
-    request_permit: Option<RequestPermit>,
+/// A request that goes on to its end if its client leaves and this is dropped, but for no longer than `limit` from then
+/// on. What the request holds of its limits then goes with it.
+struct OutlivingRequest<'r> {
+    /// Is terminated once the answer has come.
+    answering: Fuse<LocalBoxFuture<'static, Result<UpstreamResponse, Unanswered>>>,
+    /// The server that was asked last.
+    asked: Rc<Cell<Option<Arc<str>>>>,
     limit: Duration,
-    permit: &mut Permit,
-) -> Result<Result<UpstreamResponse, Unanswered>, Refusal<'static>> {
-    let (upstream, held) = (upstream.clone(), mem::take(permit));
-    let (mut give, given) = oneshot::channel();
-    let (open, fault) = request.body_mut().outlive_client();
-    sending.open = Some(open);
-    spawn_local(async move {
-        let mut is_sent = false;
-        let answering = upstream.send(request, sending, request_permit, None, &mut is_sent);
-        let mut answering = pin!(answering);
-        let answered = tokio::select! {
-            biased;
-            answered = answering.as_mut() => answered,
-            () = give.closed() => {
-                let ending = async { read_out(&upstream, answering.await, held).await };
-                return drop(timeout(limit, ending).await);
-            }
+    tasks: &'r WorkerTasks,
+    upstream: &'r Rc<Upstream>,
+    details: Option<&'r mut RequestDetails>,
+    permit: &'r mut Permit,
+}
+
+impl OutlivingRequest<'_> {
+    /// Sends the request and waits for the answer's head.
+    ///
+    /// # Errors
+    /// If the request's body failed.
+    async fn send(
+        mut self,
+        mut request: Request<RequestBody>,
+        mut sending: Sending,
+        request_permit: Option<RequestPermit>,
+    ) -> Result<Result<UpstreamResponse, Unanswered>, Refusal<'static>> {
+        let (open, fault) = request.body_mut().outlive_client();
+        sending.open = Some(open);
+        let (upstream, asked) = (self.upstream.clone(), self.asked.clone());
+        let answering = async move {
+            let mut is_sent = false;
+            upstream.send(request, sending, request_permit, Some(&asked), &mut is_sent).await
         };
-        if let Err((answered, held)) = give.send((answered, held)) {
-            drop(timeout(limit, read_out(&upstream, answered, held)).await);
+        self.answering = answering.boxed_local().fuse();
+        tokio::select! {
+            biased;
+            answered = &mut self.answering => Ok(answered),
+            // The server may already be at work, so the request goes on.
+            Ok(fault) = fault => Err(faulty(fault)),
         }
-    });
-    tokio::select! {
-        biased;
-        given = given => {
-            let (answered, held) = given.map_err(|_| Refusal::Panic)?;
-            *permit = held;
-            Ok(answered)
+    }
+}
+
+impl Drop for OutlivingRequest<'_> {
+    fn drop(&mut self) {
+        if let Some(details) = &mut self.details {
+            details.server = self.asked.take();
         }
-        // The server may already be at work, so the request goes on.
-        Ok(fault) = fault => Err(faulty(fault)),
+        // After a panic there is nothing to go on with.
+        if !self.answering.is_terminated() && !thread::panicking() {
+            let answering = mem::replace(&mut self.answering, Fuse::terminated());
+            let (upstream, held) = (self.upstream.clone(), mem::take(self.permit));
+            let rest = async move { read_out(&upstream, answering.await, held).await };
+            self.tasks.go_on(self.limit, rest);
+        }
     }
 }
 

@@ -21,6 +21,7 @@ pub(crate) mod refusal;
 mod rejection;
 mod request_id;
 mod response;
+mod tasks;
 mod trace;
 
 use std::cell::{Cell, LazyCell, RefCell};
@@ -47,6 +48,7 @@ pub(crate) use self::headers::x_forwarded::Peer;
 use self::protocol::Protocol;
 use self::record::{RequestFindings, RequestRecord};
 use self::refusal::{Refusal, is_authority_form};
+pub(crate) use self::tasks::WorkerTasks;
 use crate::clock::Clock;
 use crate::decide::{Form, Leases};
 use crate::observe::metrics::{DecisionKind, WorkerMetrics};
@@ -69,6 +71,8 @@ pub(crate) struct Proxy {
     clock: Clock,
     /// What requests hold that other proxies forward.
     leases: Arc<Leases>,
+    /// Clients' connections, and requests whose clients have left.
+    pub(crate) tasks: Rc<WorkerTasks>,
 }
 
 /// The client has left before its answer.
@@ -83,9 +87,11 @@ impl Proxy {
         throttle: Throttle,
         clock: Clock,
         leases: Arc<Leases>,
+        tasks: WorkerTasks,
     ) -> Self {
         let times = Rc::new(Cell::new(ClientTimes::of(&active.plan.server)));
-        Self { active: RefCell::new(active), times, throttle, clock, leases }
+        let (active, tasks) = (RefCell::new(active), Rc::new(tasks));
+        Self { active, times, throttle, clock, leases, tasks }
     }
 
     /// The plan in force.

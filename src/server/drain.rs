@@ -69,15 +69,17 @@ impl Supervisor {
             // Requests are held for three quarters of the time at most. The last quarter is for their
             // answers.
             self.process.waiting.end_at(Instant::now() + time_limit - time_limit / 4);
-            let connections = self.process.connections.clone();
+            let (connections, abandoned) =
+                (self.process.connections.clone(), self.process.abandoned.clone());
             let finished = timeout(time_limit, async move {
                 let mut look = every(DRAIN_LOOK);
-                while connections.listening() > 0 || connections.open() > 0 {
+                while connections.listening() > 0 || connections.open() > 0 || !abandoned.is_empty()
+                {
                     look.tick().await;
                 }
             });
             let waited = self.attend_until(finished).await?;
-            let cut = self.process.connections.open();
+            let cut = self.process.connections.open() + self.process.abandoned.len();
             if waited == Waited::ToTheEnd && cut > 0 {
                 events::connections_cut(cut);
             }

@@ -1,5 +1,6 @@
 //! Sends a request, to a second server if the first one fails.
 
+use std::cell::Cell;
 use std::mem;
 use std::sync::Arc;
 
@@ -71,7 +72,7 @@ impl Upstream {
         mut request: Request<RequestBody>,
         sending: Sending,
         mut permit: Option<RequestPermit>,
-        mut asked: Option<&mut Option<Arc<str>>>,
+        asked: Option<&Cell<Option<Arc<str>>>>,
         is_sent: &mut bool,
     ) -> impl Future<Output = Result<UpstreamResponse, Unanswered>> {
         let Sending { client, response_timeout, affinity, wanted, private, open } = sending;
@@ -79,9 +80,9 @@ impl Upstream {
         let mut tries = Tries::new(&request, wanted, self.spec.retries, client);
         self.budget.earn();
         async move {
-            let mut note = |server: &Server| {
-                if let Some(asked) = asked.as_deref_mut() {
-                    *asked = Some(server.state.url().clone());
+            let note = |server: &Server| {
+                if let Some(asked) = asked {
+                    asked.set(Some(server.state.url().clone()));
                 }
             };
             loop {

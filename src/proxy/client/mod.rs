@@ -14,6 +14,7 @@ use tokio::time::Instant;
 pub(crate) use self::idleness::Idleness;
 pub(crate) use self::phase::{DueAction, Overdue, Phase};
 pub(crate) use self::socket::{AcceptedStream, Socket};
+use super::WorkerTasks;
 use super::headers::x_forwarded::Peer;
 use crate::throttle::Permit;
 use crate::upstream::{ConnectionLease, PrivateConnections};
@@ -45,6 +46,8 @@ pub(crate) struct ClientConnection {
     pub(crate) socket: Socket,
     /// The subject of the client's verified certificate.
     pub(crate) cert: Option<Box<str>>,
+    /// Where its requests go on when it has left.
+    pub(super) tasks: Rc<WorkerTasks>,
     /// The servers' connections that no other client uses. Most clients never have one.
     pub(super) private: OnceCell<Rc<PrivateConnections>>,
     /// Set when an answer with the status 101 is returned.
@@ -63,6 +66,7 @@ impl ClientConnection {
         overhead: Overhead,
         socket: Socket,
         cert: Option<String>,
+        tasks: Rc<WorkerTasks>,
     ) -> Self {
         let overhead = Rc::new(overhead);
         let cert = cert.map(String::into_boxed_str);
@@ -73,6 +77,7 @@ impl ClientConnection {
             streams: OnceCell::new(),
             socket,
             cert,
+            tasks,
             private: OnceCell::new(),
             switched: RefCell::default(),
             said_hello: Cell::default(),

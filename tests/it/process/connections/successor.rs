@@ -196,6 +196,32 @@ fn a_kept_connection_ends_with_its_request() {
     assert_eq!(get(proxy.address, "/last", &[]).text(), "/last");
 }
 
+/// A regression: the old process ended, and the API's call was cut.
+#[test]
+fn the_old_process_waits_for_requests_whose_clients_have_left() {
+    let (program, (api, told, go)) = (Program::new(), Upstream::slow());
+    let server = RedisServer::start();
+    let config = Proxy::of_one_worker(&api)
+        .section("[log]\naccess = true")
+        .store(&server.fields())
+        .limit("slots", "algorithm = \"concurrency\"\nlimit = 1\nlease = \"1h\"\nkey = []")
+        .upstream("on_abort = \"finish\"");
+    let mut proxy = program.start(&config);
+    let mut client = Connection::open(proxy.address);
+    client.send("GET /slow HTTP/1.1\r\nhost: a\r\n\r\n");
+    told.recv_timeout(PATIENCE).unwrap();
+    drop(client);
+    proxy.log.wait("request", |line| line["path"] == "/slow");
+    let _heir = Heir::of(&proxy);
+    proxy.log.wait("draining", |_| true);
+    for _ in 0..20 {
+        assert_eq!(get(proxy.address, "/", &[]).status, 429, "it is under way");
+    }
+    go.send(()).unwrap();
+    assert_eq!(proxy.wait_for_exit().code(), Some(0));
+    assert_eq!(get(proxy.address, "/", &[]).status, 200);
+}
+
 #[test]
 fn a_broken_binary_changes_nothing() {
     let program = Program::new();

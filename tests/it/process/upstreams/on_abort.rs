@@ -6,8 +6,10 @@ use std::sync::{Arc, Mutex};
 
 use crate::support::PATIENCE;
 use crate::support::client::{Connection, get};
+use crate::support::collector::{Collector, said};
 use crate::support::http2::Client;
 use crate::support::proxy::Proxy;
+use crate::support::redis::RedisServer;
 use crate::support::tidegate::Tidegate;
 use crate::support::upstream::{Upstream, ok, read_head};
 use crate::support::wait_until;
@@ -283,5 +285,102 @@ fn the_next_client_does_not_get_the_rest_of_an_answer_that_nobody_waited_for() {
         go.send(()).unwrap();
         wait_until("the answer has ended", || remaining(&proxy) == Some(2));
         assert_eq!(get(proxy.address, "/victim", &[]).text(), "fresh", "{evil}");
+    }
+}
+
+/// Limits in Redis, of slots and of tokens.
+fn in_redis(api: &Upstream, server: &RedisServer, drain_timeout: &str) -> Proxy {
+    let tokens = "algorithm = \"fixed-window\"\nrate = \"100/d\"\nkey = []\n\
+                  cost = { response_json = \"used\", estimate = 50, max = 60, unknown = \"max\" }";
+    Proxy::of_one_worker(api)
+        .admin()
+        .section("[log]\naccess = true")
+        .server(&format!("drain_timeout = \"{drain_timeout}\""))
+        .store(&server.fields())
+        .limit("slots", "algorithm = \"concurrency\"\nlimit = 1\nlease = \"1h\"\nkey = []")
+        .limit("held", tokens)
+        .upstream("on_abort = \"finish\"")
+}
+
+/// A regression: the process ended, the API's call was cut, and the slot stayed taken in Redis for its whole lease.
+#[test]
+fn a_process_that_ends_waits_for_them() {
+    for path in ["/slow", "/half"] {
+        for http2 in [false, true] {
+            let (stubborn, server) = (Stubborn::start(), RedisServer::start());
+            let file = in_redis(&stubborn.api, &server, "1h");
+            let (mut proxy, other) = (file.start(), file.start());
+            if http2 {
+                let mut client = Client::open(proxy.address);
+                let _request = client.begin("GET", path, &[]);
+                assert!(!stubborn.hears());
+            } else {
+                let mut client = Connection::open(proxy.address);
+                client.send(format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n"));
+                assert!(!stubborn.hears());
+            }
+            proxy.log.wait("request", |line| line["path"] == path);
+            proxy.signal("TERM");
+            proxy.log.wait("draining", |_| true);
+            for _ in 0..20 {
+                assert_eq!(get(other.address, "/", &[]).status, 429, "{path}: it is under way");
+            }
+            assert_eq!(proxy.log.count("stopped"), 0, "{path}");
+            stubborn.go.send(()).unwrap();
+            assert!(stubborn.hears(), "{path}: the whole answer is taken");
+            assert_eq!(proxy.wait().code(), Some(0));
+            assert_eq!(remaining(&other), Some(93), "{path}: what it used is known");
+            assert_eq!(get(other.address, "/", &[]).status, 200, "{path}: the slot is free");
+            assert_eq!(proxy.log.count("connections cut"), 0, "{path}");
+        }
+    }
+}
+
+/// A regression: also the slot of a client that had not left stayed taken.
+#[test]
+fn what_a_drain_cuts_of_them_gives_its_slots_and_costs_back() {
+    for path in ["/silent", "/half"] {
+        for (has_left, drain_timeout) in [(true, "100ms"), (true, "0s"), (false, "100ms")] {
+            let ((api, told), server) = (Upstream::holding(), RedisServer::start());
+            let file = in_redis(&api, &server, drain_timeout);
+            let (mut proxy, other) = (file.start(), file.start());
+            let mut client = Connection::open(proxy.address);
+            client.send(format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n"));
+            told.recv_timeout(PATIENCE).unwrap();
+            if has_left {
+                drop(client);
+                proxy.log.wait("request", |line| line["path"] == path);
+            }
+            assert_eq!(get(other.address, "/", &[]).status, 429, "{path}");
+            proxy.signal("TERM");
+            assert_eq!(proxy.wait().code(), Some(0));
+            let slots: u64 = server.run(&["ZCARD", "tidegate:slots:concurrency"]);
+            assert_eq!(slots, 0, "{path} {has_left}");
+            assert_eq!(remaining(&other), Some(40), "{path} {has_left}: nobody knows what it used");
+            let cut = proxy.log.with("connections cut");
+            assert!(cut.len() == 1 && cut[0]["count"] == 1, "{path} {has_left}: {cut:?}");
+        }
+    }
+}
+
+/// A regression: these upstreams' lines and spans lacked the server.
+#[test]
+fn the_access_line_and_the_span_name_the_server_also_if_the_client_leaves() {
+    let (stubborn, collector) = (Stubborn::start(), Collector::start());
+    let proxy = Proxy::of_one_worker(&stubborn.api)
+        .section(&format!("[log]\naccess = true\n{}", collector.section()))
+        .upstream("on_abort = \"finish\"")
+        .start();
+    assert_eq!(get(proxy.address, "/", &[]).status, 200);
+    for path in ["/slow", "/half"] {
+        let mut client = Connection::open(proxy.address);
+        client.send(format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n"));
+        stubborn.hears();
+        drop(client);
+    }
+    for path in ["/", "/slow", "/half"] {
+        let line = proxy.log.wait("request", |line| line["path"] == path);
+        assert_eq!(line["upstream"], stubborn.api.url(), "{path}");
+        assert_eq!(said(&collector.span(path), "tidegate.server"), stubborn.api.url(), "{path}");
     }
 }
