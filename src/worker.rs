@@ -74,6 +74,8 @@ pub struct Process {
     pub(crate) connections: Arc<ConnectionLimit>,
     /// The requests that go on after their clients have left.
     pub(crate) abandoned: TaskTracker,
+    /// The workers that may still settle with the stores of others.
+    serving: TaskTracker,
     /// How keys are shown. A reload does not change this.
     pub(crate) keys: KeyDisplay,
     /// When a configuration last came into force, in microseconds, for the metrics.
@@ -89,6 +91,9 @@ pub struct Process {
 impl Process {
     /// A process with its first plan and the number of its workers. It has at most `connections` of clients at once.
     pub fn new(plan: &Plan, clock: Clock, workers: usize, connections: usize) -> Self {
+        let serving = TaskTracker::new();
+        // It is waited for only once it is closed. A closed one still counts.
+        serving.close();
         Self {
             metrics: Metrics::new(workers),
             throttled: Arc::new(Throttled::new(plan.log.throttle, plan.log.summary_interval)),
@@ -103,6 +108,7 @@ impl Process {
             leases: Arc::default(),
             connections: Arc::new(ConnectionLimit::new(connections)),
             abandoned: TaskTracker::new(),
+            serving,
             keys: plan.log.keys,
             clock,
         }
@@ -181,6 +187,7 @@ pub async fn run(
     process: Arc<Process>,
     mut orders: Orders,
 ) -> io::Result<()> {
+    let serving = process.serving.token();
     let published = orders.plan.borrow_and_update().clone();
     let metrics = process.metrics.worker(index);
     metrics.candidates.put_in_force(&published.plan.limits, process.clock.now());
@@ -228,6 +235,10 @@ pub async fn run(
             () = async { let _ = orders.stop.wait_for(|stop| *stop).await; } => {
                 listening.abort_all();
                 proxy.tasks.cut().await;
+                process.leases.sweep(None);
+                // What was allowed here may be settled by another worker.
+                drop(serving);
+                process.serving.wait().await;
                 // Waits until the costs of the last responses, and the slots of cut requests, are settled
                 // in the store.
                 proxy.throttle().store.leave().await;

@@ -84,8 +84,6 @@ impl Supervisor {
                 events::connections_cut(cut);
             }
         }
-        // The workers settle what is given back here, before they end.
-        self.process.leases.sweep(None);
         self.stop.send_replace(true);
         for worker in self.workers.drain(..) {
             let _ = worker.join();

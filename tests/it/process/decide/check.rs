@@ -4,11 +4,12 @@ use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 
-use super::{as_traefik, asked_at, assert_wait, deciding};
+use super::{as_traefik, asked_at, assert_wait, deciding, file};
 use crate::support::client::{Connection, Reply};
 use crate::support::http2::Client;
 use crate::support::metrics::Metrics;
-use crate::support::redis::in_both_stores;
+use crate::support::redis::{RedisServer, in_both_stores};
+use crate::support::tidegate::Tidegate;
 use crate::support::wait_until;
 
 fn post(address: SocketAddr, path: &str, body: &str) -> Reply {
@@ -329,6 +330,25 @@ fn a_lease_ends_by_itself() {
     assert_eq!((&first["allowed"], &ask()["allowed"]), (&json!(true), &json!(false)));
     wait_until("the lease is over", || ask()["allowed"] == true);
     assert_eq!(settle(address, &json!({ "id": first["id"] })), 404);
+}
+
+/// A lease may be of another worker than the one that ends it.
+#[test]
+fn leases_end_with_the_process_and_another_one_has_their_slots() {
+    let server = RedisServer::start();
+    let file = file("", &format!("[store]\n{}{SETTLED}", server.fields()))
+        .replace("listen = []", "listen = []\nworkers = 4")
+        .replace("limit = 1\n", "limit = 40\nlease = \"1h\"\n");
+    let (mut proxy, other) = (Tidegate::start(&file), Tidegate::start(&file));
+    let slots = json!({ "path": "/slots", "ip": "203.0.113.7" });
+    for _ in 0..40 {
+        assert_eq!(check(asked_at(&proxy), &slots)["allowed"], true);
+    }
+    assert_eq!(check(asked_at(&other), &slots)["allowed"], false);
+    assert_eq!(proxy.stop().code(), Some(0));
+    for _ in 0..40 {
+        assert_eq!(check(asked_at(&other), &slots)["allowed"], true);
+    }
 }
 
 /// A regression: what the first of a list was given stayed with a caller that had left, and did not know the id.
