@@ -126,6 +126,12 @@ impl Store {
         QueueId { bucket: self.shared.memory.identity(ask).number(), is_here }
     }
 
+    /// The requests of this process that wait for the ask's bucket.
+    pub(crate) fn waiting_for(&self, ask: &BucketAsk<'_>) -> usize {
+        let queues = [true, false].map(|is_here| self.queue_id(ask, is_here));
+        queues.into_iter().map(|queue| self.shared.queues.waiting(queue)).sum()
+    }
+
     /// A request's key for a limit.
     pub(crate) fn key(&self, spec: &LimitSpec, key: Key) -> BucketKey {
         BucketKey::new(spec, key, self.display)

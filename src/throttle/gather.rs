@@ -217,13 +217,8 @@ fn apply<'p>(
         if let Some(left) = banned {
             claim.ban(left);
         }
-        limits.push(RequestLimit {
-            claim,
-            waiting: None,
-            key_name,
-            of,
-            is_banned: banned.is_some(),
-        });
+        let is_banned = banned.is_some();
+        limits.push(RequestLimit { key_name, of, is_banned, ..RequestLimit::of(claim) });
     }
     if let Some(candidate) = candidate {
         limits.push(candidate);

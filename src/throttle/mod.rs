@@ -44,6 +44,7 @@ use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::{Decision, Outcome, Verdict, whole_seconds};
 use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
+use crate::limit::waiting::MaxWait;
 use crate::observe::candidates::RejectedBy;
 use crate::observe::metrics::{DecisionKind, WorkerMetrics};
 use crate::observe::throttled::Throttled;
@@ -233,12 +234,9 @@ impl Throttle {
                         Ok(Admission { permit: open.permit(), decision, over })
                     }
                     Err(left) => {
-                        let limit = &open.limits[by];
-                        self.metrics.decision(&limit.claim.spec.name, DecisionKind::Rejected);
-                        self.note_rejection(limit, now);
-                        self.count_for_ban(limit, request, now);
+                        // The process ends. That is not the key's fault, and the decision has been counted.
                         waiting::reject_delayed(quotas, left);
-                        Err(self.refuse(plan, limit, request, Some(left), now))
+                        Err(self.refuse(plan, &open.limits[by], request, Some(left), now))
                     }
                 }
             }
@@ -301,7 +299,9 @@ impl Throttle {
             let Some(Decision { remaining, outcome }) = limit.claim.decision() else { continue };
             let burst = burst(&limit.claim);
             match outcome {
-                Outcome::Reject { .. } => self.note_rejection(limit, now),
+                Outcome::Reject { .. } => {
+                    self.metrics.top_keys.rejected(&spec.name, limit.label(), now);
+                }
                 Outcome::Allow | Outcome::Delay(_) if is_near(remaining, burst) => {
                     let keys = &self.metrics.top_keys;
                     keys.near(&spec.name, limit.label(), remaining, burst, now);
@@ -333,15 +333,24 @@ impl Throttle {
     }
 
     fn count_for_ban(&self, limit: &RequestLimit<'_>, request: &View<'_>, now: Timestamp) {
-        if limit.may_be_banned() {
+        if limit.may_be_banned() && !self.is_crowded_out(limit) {
             let Claim { spec, key, .. } = &limit.claim;
             let client = client_network(request.client, spec.key.prefixes);
             self.store.count_rejection(spec, key, client, now);
         }
     }
 
-    fn note_rejection(&self, limit: &RequestLimit<'_>, now: Timestamp) {
-        self.metrics.top_keys.rejected(&limit.claim.spec.name, limit.label(), now);
+    /// Whether the limit would have held the request, but other keys have too many permits to wait. A Redisson limiter
+    /// does not say which key has them.
+    fn is_crowded_out(&self, limit: &RequestLimit<'_>) -> bool {
+        let spec = limit.claim.spec;
+        let Some(Outcome::Reject { retry_after: Some(wait) }) = limit.outcome() else {
+            return false;
+        };
+        limit.lacks_permit
+            && limit.claim.figures().is_none()
+            && MaxWait::of(wait) <= spec.wait
+            && self.store.waiting_for(&limit.claim.question()) < spec.max_waiting.div_ceil(2)
     }
 }
 

@@ -119,6 +119,7 @@ fn take_permit(limit: &mut RequestLimit<'_>, waiting: &Waiting, client: IpAddr) 
     let client = client_network(client, spec.key.prefixes);
     limit.waiting = waiting.permit(&spec.name, spec.max_waiting, client);
     if limit.waiting.is_none() {
+        limit.lacks_permit = true;
         limit.claim.ask.max_wait = MaxWait::NONE;
     }
 }

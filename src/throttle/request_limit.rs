@@ -29,6 +29,10 @@ pub(super) struct RequestLimit<'p> {
     pub(super) of: FiguresOf<'p>,
     /// Whether the key is banned.
     pub(super) is_banned: bool,
+    /// Whether the limit may hold requests, but had no permit to wait for this one.
+    pub(super) lacks_permit: bool,
+    /// Whether another request of the same call counts the rejection of this key.
+    pub(super) is_repeated: bool,
 }
 
 /// The limits of a request whose decision has begun.
@@ -93,7 +97,15 @@ impl KeyName<'_> {
 impl<'p> RequestLimit<'p> {
     /// A limit whose key has no name, no override and no ban.
     pub(super) fn of(claim: Claim<'p>) -> Self {
-        Self { claim, waiting: None, key_name: None, of: FiguresOf::Limit, is_banned: false }
+        Self {
+            claim,
+            waiting: None,
+            key_name: None,
+            of: FiguresOf::Limit,
+            is_banned: false,
+            lacks_permit: false,
+            is_repeated: false,
+        }
     }
 
     pub(super) fn mode(&self) -> Mode {
@@ -121,9 +133,11 @@ impl<'p> RequestLimit<'p> {
     }
 
     /// Whether a rejection counts towards a ban: the limit has a `ban`, and the key has no override. A key that is banned
-    /// already has one. What a full table's shared bucket refuses is the fault of others.
+    /// already has one. What a full table's shared bucket refuses is the fault of others. One refused call is one
+    /// rejection of each key.
     pub(super) fn may_be_banned(&self) -> bool {
         self.claim.spec.ban.is_some()
+            && !self.is_repeated
             && self.of != FiguresOf::Override
             && self.claim.decider() != Some(Decider::Shared)
     }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 
 use super::open::{Open, leave_closed, only_look, only_look_after_refusal};
+use super::request_limit::RequestLimit;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::decide::PerAsk;
 use crate::limit::rate::Cost;
@@ -76,6 +77,7 @@ impl Together<'_> {
             // The time of a question that nobody has asked for is not measured.
             false => ask(store, &mut opens, is_void, moment).await.map(|it| it && !is_void),
         };
+        note_repeated(&mut opens);
         let mut all = self.meeting.borrow_mut();
         (all.opens, all.asked, all.has_too_many) = (opens, asked, has_too_many);
         self.decided.notify_waiters();
@@ -132,6 +134,20 @@ impl Drop for Seat<'_, '_> {
         if all.missing == 0 {
             // One of those who wait asks for all.
             self.together.decided.notify_one();
+        }
+    }
+}
+
+/// Notes which rejections must not count towards a ban: the call counts as one rejection of each key.
+fn note_repeated(opens: &mut [Open<'_>]) {
+    let mut counted = Vec::new();
+    let limits = opens.iter_mut().flat_map(|open| &mut open.limits);
+    for limit in limits.filter(|limit| limit.claim.spec.ban.is_some() && limit.rejects()) {
+        let RequestLimit { claim, is_repeated, .. } = limit;
+        let key = (&claim.spec.name, &claim.key);
+        *is_repeated = counted.contains(&key);
+        if !*is_repeated {
+            counted.push(key);
         }
     }
 }

@@ -221,6 +221,13 @@ impl<T> Queues<T> {
         None
     }
 
+    /// The requests that wait for a bucket.
+    pub(super) fn waiting(&self, id: QueueId) -> usize {
+        let all = self.all.lock();
+        let entries = all.queues.get(&id).into_iter().flat_map(|queue| queue.entries.values());
+        entries.filter(|entry| entry.request.is_some()).count()
+    }
+
     /// Whether a place may be kept. This needs no lock.
     pub(super) fn have_kept(&self) -> bool {
         self.kept.load(Ordering::Relaxed) > 0

@@ -12,5 +12,5 @@ mod real_input;
 mod redisson;
 mod sliding_log;
 mod together;
-mod waiting;
+pub(super) mod waiting;
 mod windows;

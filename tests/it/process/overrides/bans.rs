@@ -3,13 +3,15 @@
 use serde_json::{Value, json};
 
 use super::{HASH, all, ask, by_user, passes, set};
+use crate::process::limits::waiting::{hold, said};
 use crate::support::client::{Connection, Reply, get};
 use crate::support::http2::Client;
 use crate::support::metrics::Metrics;
 use crate::support::proxy::Proxy;
 use crate::support::redis::{RedisServer, in_both_stores, own_calls};
 use crate::support::tidegate::{Tidegate, program};
-use crate::support::{now, wait_until};
+use crate::support::upstream::Upstream;
+use crate::support::{PATIENCE, now, wait_until};
 
 /// A user's third rejection within an hour is the last one before a ban.
 const LIMIT: &str = "rate = \"1/d\"\nban = { after = 3, within = \"1h\", for = \"2h\" }";
@@ -180,6 +182,63 @@ fn what_a_shared_bucket_refuses_bans_nobody() {
     assert!(passes(&proxy, "a"), "its bucket finds no room beside that of `all`");
     reject(&proxy, "b", 5);
     assert_eq!(bans(&proxy), 0.0);
+}
+
+/// A regression: a process that drained banned the clients whose requests it had held, on all proxies.
+#[test]
+fn what_a_drain_gives_up_bans_nobody_and_is_one_decision() {
+    in_both_stores(|store| {
+        let (api, told, go) = Upstream::slow();
+        let limit = "key = [\"header:x-user\"]\nalgorithm = \"leaky-bucket\"\nrate = \"1/h\"\n\
+                     queue = 5\nban = { after = 1, within = \"1h\", for = \"2h\" }";
+        let file = Proxy::of_one_worker(&api).admin().store(store).limit("user", limit);
+        let file = file.section("[log]\nthrottle = \"each\"");
+        let mut proxy = file.server("drain_timeout = \"30s\"").start();
+        let mut busy = Connection::open(proxy.address);
+        busy.send("GET /slow HTTP/1.1\r\nhost: a\r\nx-user: b\r\n\r\n");
+        told.recv_timeout(PATIENCE).unwrap();
+        assert!(passes(&proxy, "a"));
+        let mut client = hold(&proxy, "a");
+        proxy.signal("TERM");
+        assert_eq!(client.reply("GET").status, 429);
+        let said = ["allowed", "delayed", "rejected"].map(|kind| said(&proxy, "user", kind));
+        assert_eq!((said, bans(&proxy)), ([2.0, 1.0, 0.0], 0.0));
+        assert_eq!(all(&proxy)["overrides"], json!([]));
+        go.send(()).unwrap();
+        assert_eq!(busy.reply("GET").status, 200);
+        assert_eq!(proxy.wait().code(), Some(0));
+    });
+}
+
+/// A regression: others took all places to wait, and a key that would have been held was banned.
+#[test]
+fn whom_others_leave_no_place_to_wait_is_not_banned() {
+    in_both_stores(|store| {
+        let limit = |more: &str| {
+            format!("rate = \"1/h\"\n{more}\nban = {{ after = 2, within = \"1h\", for = \"2h\" }}")
+        };
+        let [leaky, token] =
+            ["algorithm = \"leaky-bucket\"\nmax_waiting = 2", "wait = \"2h\"\nmax_waiting = 2"];
+        for (more, [a, b]) in [(leaky, ["a", "b"]), (token, ["c", "d"])] {
+            let proxy = by_user(&limit(more), store).section("[log]\nthrottle = \"each\"").start();
+            assert!(passes(&proxy, a) && passes(&proxy, b));
+            // One client address has at most half of the places.
+            let _held = hold(&proxy, a);
+            reject(&proxy, b, 5);
+            assert_eq!(bans(&proxy), 0.0, "{more}");
+            reject(&proxy, a, 2);
+            assert!(is_banned(&proxy, a), "its own requests have the places: {more}");
+        }
+        // With a place it would be rejected too.
+        let fast =
+            "wait = \"2h\"\nmax_waiting = 2\noverrides = [{ key = [\"fast\"], rate = \"1/h\" }]";
+        let limit = limit(fast).replacen("1/h", "1/d", 1);
+        let proxy = by_user(&limit, store).section("[log]\nthrottle = \"each\"").start();
+        assert!(passes(&proxy, "fast") && passes(&proxy, "e"));
+        let _held = hold(&proxy, "fast");
+        reject(&proxy, "e", 2);
+        assert!(is_banned(&proxy, "e"));
+    });
 }
 
 #[test]

@@ -268,6 +268,32 @@ fn one_refused_descriptor_of_any_kind_keeps_the_others_from_taking() {
     });
 }
 
+/// A regression: one refused call with several descriptors banned by itself.
+#[test]
+fn a_refused_call_is_one_rejection_of_each_key() {
+    let limits = "[limits.user]\nkey = [\"header:x-user\"]\nrate = \"1/h\"\n\
+                  ban = { after = 3, within = \"1h\", for = \"1h\" }\n\
+                  [limits.closed]\nkey = [\"header:x-user\"]\nrate = \"0/s\"\n\
+                  ban = { after = 3, within = \"1h\", for = \"1h\" }\n\
+                  [[routes]]\npath = \"/{*rest}\"\nlimits = [\"user\"]\n";
+    for limit in ["user", "closed", "user, user"] {
+        in_each_store(limits, |envoy, store| {
+            let of = |user: &str| descriptor(&[("limit", limit), ("x-user", user)]);
+            let is_ban =
+                |answer: &Answer| answer.raw_body.windows(14).any(|text| text == b"abnormal-usage");
+            let call: Vec<_> = (0..14).map(|n| of(if n % 2 == 0 { "a" } else { "b" })).collect();
+            for _ in 0..3 {
+                let answer = ask(envoy, &call);
+                assert_eq!(answer.overall_code, OVER_LIMIT, "{store} {limit}");
+                assert!(!is_ban(&answer), "{store} {limit}");
+            }
+            for user in ["a", "b"] {
+                assert!(is_ban(&ask(envoy, &[of(user)])), "{store} {limit} {user}");
+            }
+        });
+    }
+}
+
 /// A regression: each descriptor noted the time of the one question.
 #[test]
 fn a_question_about_several_descriptors_is_one_question_to_the_store() {
