@@ -192,6 +192,7 @@ impl Store {
     /// # Errors
     /// If Redis does not answer.
     pub(crate) async fn end_override(&self, limit: &str, key: &str) -> Result<bool, CallError> {
+        let _none_is_sent = self.shared.running.sending.lock().await;
         let was_here = self.shared.running.end_here(limit, key);
         let Some(redis) = &self.redis else { return Ok(was_here) };
         match redis.overrides.end(limit, key).await {

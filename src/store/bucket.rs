@@ -26,7 +26,8 @@ pub(super) struct KeyLocation {
     pub(super) hash_slot: HashSlot,
     /// The number of this worker's connection to the server. `None` if the server is away.
     pub(super) connection: Option<u64>,
-    /// Grows when a known refusal may be wrong: after a reload, a reset of a bucket, or a change of an override.
+    /// Grows when a known refusal may be wrong: after a reload, a reset of a bucket, or a change of an override that is
+    /// no ban.
     pub(super) generation: u64,
 }
 

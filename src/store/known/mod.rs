@@ -16,8 +16,8 @@
 //! of this refusal can be calculated. For other buckets the next request asks.
 //!
 //! A refusal is known for at most two seconds, and only as long as the connection lasts. So this worker soon notices
-//! that an operator has deleted a key in Redis, or that Redis has lost its data. A reload, a change of the overrides or
-//! a reset of a bucket begins a new generation, which ends all known refusals at once.
+//! that an operator has deleted a key in Redis, or that Redis has lost its data. A reload, a change of the overrides
+//! that is no ban, or a reset of a bucket begins a new generation, which ends all known refusals at once.
 
 mod table;
 

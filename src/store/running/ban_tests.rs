@@ -1,7 +1,7 @@
 //! Tests of bans, by a clock that is moved.
 
 use super::bans::{MOST_BANNED, MOST_COUNTED};
-use super::tests::{at, entry, read};
+use super::tests::{at, entry, read, read_after_bans};
 use super::*;
 use crate::limit::key::Key;
 use crate::observe::testing::lines;
@@ -140,6 +140,54 @@ async fn a_flood_of_keys_is_bounded_and_hides_nobody() {
     assert!(banned(&running, &spec, "/a").is_some());
     (0..100).for_each(|_| running.sweep(at(100 * SECOND).into()));
     assert_eq!(running.rejections.keys(), 0, "what is over is forgotten");
+}
+
+/// A regression: a ban that asks for many rejections remembered 160 MB of them.
+#[tokio::test(start_paused = true)]
+async fn the_more_rejections_a_ban_asks_for_the_fewer_keys_are_counted() {
+    let ban = "ban = { after = 1000, within = \"1h\", for = \"10m\" }";
+    let spec = limit(&format!("key = [\"path\"]\nrate = \"1/s\"\n{ban}"));
+    let running = running(&spec);
+    for number in 0..5_000 {
+        reject(&running, &spec, &format!("/{number}"), &[1]);
+    }
+    assert!(running.rejections.keys() <= 1_000, "{}", running.rejections.keys());
+    let few = banning();
+    running.put_limits(&[Arc::clone(&few)]);
+    for number in 0..5_000 {
+        reject(&running, &few, &format!("/{number}"), &[1]);
+    }
+    assert!(running.rejections.keys() > 2_000, "a reload asks for fewer rejections");
+}
+
+/// A regression: each ban ended all known refusals of all workers, in the flood for which they are known.
+#[tokio::test(start_paused = true)]
+async fn a_ban_ends_no_known_refusals_and_builds_no_table() {
+    let spec = banning();
+    let running = running(&spec);
+    reject(&running, &spec, "/a", &[1; 3]);
+    let before = (running.generation(), running.table());
+    reject(&running, &spec, "/b", &[1; 3]);
+    let after = running.table();
+    assert!(Arc::ptr_eq(&after.1, &before.1.1) && after.0 == before.1.0);
+    assert!(banned(&running, &spec, "/a").is_some() && banned(&running, &spec, "/b").is_some());
+    assert_eq!(running.list().iter().filter(|it| it.is_in_force).count(), 2);
+    // Redis has them by its own clock, and one of another process.
+    let of = |path| RunningOverride { is_ban: true, ..entry(path, "0/s", Some(9 * SECOND)) };
+    let all = ["/a", "/b", "/c"].map(of);
+    read_after_bans(&running, SECOND, 1, &all);
+    assert!(banned(&running, &spec, "/c").is_some());
+    read_after_bans(&running, 2 * SECOND, 2, &all[1..]);
+    tokio::time::advance(Duration::from_secs(8)).await;
+    running.end_expired();
+    assert!(running.list().is_empty());
+    assert_eq!(running.generation(), before.0, "neither do their ends");
+    // An operator's override, or a reset by anybody.
+    read_after_bans(&running, 11 * SECOND, 3, &[entry("/a", "7/s", None)]);
+    let changed = running.generation();
+    assert!(changed > before.0);
+    read(&running, 12 * SECOND, &[entry("/a", "7/s", None)]);
+    assert!(running.generation() > changed);
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,9 +7,12 @@
 //!
 //! A ban never replaces another override of its key: neither an operator's, nor a ban by another process.
 
+use std::collections::HashMap;
+use std::iter;
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::entry::{MOST_RUNNING, OverrideId, RunningOverride, sources};
+use super::entry::{KnownOverride, MOST_RUNNING, OverrideId, RunningOverride, sources};
 use crate::limit::decide::Ask;
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::time::{Now, Timestamp};
@@ -21,6 +24,9 @@ use crate::store::name::{BucketKey, stored_key};
 /// The most keys whose rejections are counted at once. If one more key is rejected, the key goes that is furthest from
 /// a ban. So a flood of new keys cannot hide a key that is rejected again and again.
 pub(super) const MOST_COUNTED: usize = 10_000;
+
+/// The most rejections that are remembered at once. Each takes 16 bytes.
+const MOST_REMEMBERED: u64 = 1_000_000;
 
 /// A key is banned only while fewer overrides than this run. So bans leave room for operators.
 pub(in crate::store) const MOST_BANNED: usize = MOST_RUNNING - 100;
@@ -38,6 +44,14 @@ impl Default for RejectionCounts {
 }
 
 impl RejectionCounts {
+    /// Counts fewer keys if a ban of these limits asks for many rejections.
+    pub(super) fn bound(&self, limits: &[Arc<LimitSpec>]) {
+        let bans = limits.iter().filter_map(|spec| spec.ban.as_ref());
+        let most = bans.map(|ban| ban.rejections.capacity()).max().unwrap_or(1).max(1);
+        let keys = usize::try_from(MOST_REMEMBERED / most).unwrap_or(MOST_COUNTED);
+        self.0.set_max_keys(keys.min(MOST_COUNTED));
+    }
+
     /// Counts a rejection of this key. Returns whether it is the one that leads to a ban.
     pub(super) fn count(&self, spec: &LimitSpec, key: &BucketKey, now: Now) -> bool {
         let Some(ban) = &spec.ban else { return false };
@@ -62,6 +76,33 @@ impl RejectionCounts {
     #[cfg(test)]
     pub(super) fn keys(&self) -> usize {
         self.0.keys()
+    }
+}
+
+/// The number of bans that run: of each limit, and of each limit for a client.
+#[derive(Default)]
+pub(super) struct BanCounts(HashMap<(String, Option<IpAddr>), usize>);
+
+impl BanCounts {
+    pub(super) fn add(&mut self, ban: &KnownOverride) {
+        let limit = &ban.entry.limit;
+        for client in iter::once(None).chain(ban.client.map(Some)) {
+            *self.0.entry((limit.clone(), client)).or_default() += 1;
+        }
+    }
+
+    /// The bans of this limit, and once more those for this client.
+    pub(super) fn weight(&self, limit: &str, client: IpAddr) -> usize {
+        let of = |client| self.0.get(&(limit.to_owned(), client)).copied().unwrap_or_default();
+        of(None) + of(Some(client))
+    }
+}
+
+impl<'k> FromIterator<&'k KnownOverride> for BanCounts {
+    fn from_iter<I: IntoIterator<Item = &'k KnownOverride>>(overrides: I) -> Self {
+        let mut counts = Self::default();
+        overrides.into_iter().filter(|it| it.entry.is_ban).for_each(|ban| counts.add(ban));
+        counts
     }
 }
 

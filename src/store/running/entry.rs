@@ -73,3 +73,25 @@ impl KnownOverride {
         self.ends.map(|ends| ends.saturating_duration_since(Instant::now()))
     }
 }
+
+/// An override with its state in this process, for lists.
+#[derive(Clone, Debug)]
+pub(crate) struct ListedOverride {
+    pub(crate) entry: Arc<RunningOverride>,
+    /// Whether there is a limit with this key that can use the figures.
+    pub(crate) is_in_force: bool,
+    /// How long the override still lasts. `None`: until an operator resets it.
+    pub(crate) left: Option<Duration>,
+}
+
+/// The overrides that Redis has, all of them at one moment.
+#[derive(Debug)]
+pub(in crate::store) struct ReadOverrides {
+    /// The moment by Redis's clock.
+    pub(in crate::store) at: Timestamp,
+    /// The number of the last change in Redis.
+    pub(in crate::store) generation: u64,
+    /// The number of the last change that was no ban.
+    pub(in crate::store) told: u64,
+    pub(in crate::store) entries: Vec<RunningOverride>,
+}

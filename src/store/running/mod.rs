@@ -23,10 +23,10 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 pub(super) use self::bans::MOST_BANNED;
-use self::bans::{RejectionCounts, banned};
-pub(super) use self::entry::KnownOverride;
+use self::bans::{BanCounts, RejectionCounts, banned};
 use self::entry::OverrideId;
-pub(crate) use self::entry::{MOST_RUNNING, RunningOverride, sources};
+pub(super) use self::entry::{KnownOverride, ReadOverrides};
+pub(crate) use self::entry::{ListedOverride, MOST_RUNNING, RunningOverride, sources};
 pub(super) use self::table::{RunningFigures, RunningTable};
 use crate::limit::name::Name;
 use crate::limit::time::{Now, Timestamp};
@@ -41,16 +41,6 @@ const LATE: u64 = 2_000_000;
 /// the override has ended by Redis's clock too.
 const SURELY_ENDED: Duration = Duration::from_secs(1);
 
-/// An override with its state in this process, for lists.
-#[derive(Clone, Debug)]
-pub(crate) struct ListedOverride {
-    pub(crate) entry: Arc<RunningOverride>,
-    /// Whether there is a limit with this key that can use the figures.
-    pub(crate) is_in_force: bool,
-    /// How long the override still lasts. `None`: until an operator resets it.
-    pub(crate) left: Option<Duration>,
-}
-
 /// The overrides that run, as all workers of a process see them.
 #[derive(Default)]
 pub(super) struct RunningOverrides {
@@ -59,10 +49,13 @@ pub(super) struct RunningOverrides {
     /// Whether an override was ever in force here.
     were_any: AtomicBool,
     /// The generation of known refusals. A reload, and any process that resets a bucket or changes an override, begins
-    /// a new one. Then known refusals end.
+    /// a new one. Then known refusals end. A ban begins none: while it runs nobody asks the key's bucket, and what the
+    /// bucket refused before stays true.
     generation: AtomicU64,
     /// The rejections that may lead to bans.
     rejections: RejectionCounts,
+    /// Locked while bans are on their way to Redis, so that none arrives after an operator has ended it.
+    pub(super) sending: tokio::sync::Mutex<()>,
     state: Mutex<RunningState>,
 }
 
@@ -77,8 +70,12 @@ struct RunningState {
     tables: u64,
     /// When the overrides were read last, by Redis's clock, and their generation there.
     read: Option<(Timestamp, u64)>,
+    /// The generation in Redis of the last change that was no ban.
+    told: u64,
     /// When an override first ended by its time, after Redis was last read.
     ended: Option<Instant>,
+    /// The bans in `known`.
+    running_bans: BanCounts,
     /// Whether there was no room for the last ban.
     is_full: bool,
     /// The number of bans by this process since the start, by limit.
@@ -95,11 +92,8 @@ impl RunningState {
     /// for this client, must be fewer than the places left. So no limit takes more than half of the places and no client
     /// more than a third, and there is room for the next one: keys can be invented.
     fn has_no_room(&mut self, limit: &str, client: IpAddr) -> bool {
-        let of_limit =
-            || self.known.values().filter(|it| it.entry.is_ban && it.entry.limit == limit);
-        let of_client = of_limit().filter(|it| it.client == Some(client));
         let left = MOST_BANNED.saturating_sub(self.known.len());
-        let is_full = of_limit().count() + of_client.count() >= left;
+        let is_full = self.running_bans.weight(limit, client) >= left;
         let was_full = replace(&mut self.is_full, is_full);
         if self.is_full && !was_full {
             events::bans_full(limit, MOST_BANNED);
@@ -121,16 +115,6 @@ impl RunningState {
 fn event(entry: &RunningOverride) -> OverrideEvent<'_> {
     let RunningOverride { limit, key, wanted, reason, ends, .. } = entry;
     OverrideEvent { limit, key, wanted, reason: reason.as_deref(), until: *ends }
-}
-
-/// The overrides that Redis has, all of them at one moment.
-#[derive(Debug)]
-pub(super) struct ReadOverrides {
-    /// The moment by Redis's clock.
-    pub(super) at: Timestamp,
-    /// The number of the last change in Redis.
-    pub(super) generation: u64,
-    pub(super) entries: Vec<RunningOverride>,
 }
 
 impl RunningOverrides {
@@ -160,6 +144,7 @@ impl RunningOverrides {
 
     /// Takes over the limits that are in force.
     pub(super) fn put_limits(&self, limits: &[Arc<LimitSpec>]) {
+        self.rejections.bound(limits);
         let named = limits.iter().map(|spec| (spec.name.clone(), Arc::clone(spec)));
         let mut state = self.state.lock();
         state.limits = named.collect();
@@ -189,10 +174,11 @@ impl RunningOverrides {
             return;
         }
         let is_same = state.read.is_some_and(|(_, generation)| generation == read.generation);
-        if state.generation() != read.generation {
+        if state.told != read.told {
             self.begin_generation();
         }
-        (state.read, state.ended) = (Some((read.at, read.generation)), None);
+        (state.read, state.told) = (Some((read.at, read.generation)), read.told);
+        state.ended = None;
         let before = std::mem::take(&mut state.known);
         for entry in read.entries {
             let (id, entry) = (entry.id(), Arc::new(entry));
@@ -255,8 +241,28 @@ impl RunningOverrides {
         }
         let client = Some(client);
         let known = KnownOverride { entry, ends, client, is_here: true, is_unlogged: is_shared };
-        state.known.insert(id, known);
-        self.publish(&mut state, false);
+        self.add_ban(&mut state, id, known);
+    }
+
+    /// Puts one more ban in force, which costs the same however many overrides there are.
+    fn add_ban(&self, state: &mut RunningState, id: OverrideId, ban: KnownOverride) {
+        let (spec, replaced) = (state.limits.get(id.0.as_str()), state.known.contains_key(&id));
+        let Some(spec) = spec.filter(|_| !replaced) else {
+            state.known.insert(id, ban);
+            return self.publish(state, false);
+        };
+        if let Some(figures) = ban.entry.figures(spec) {
+            self.rejections.forget(spec, &id.1);
+            state.table.add(spec, &ban, figures);
+            state.in_force.insert(id.clone(), Arc::clone(&ban.entry));
+            self.were_any.store(true, Ordering::Relaxed);
+            if self.version() == 0 {
+                state.tables += 1;
+                self.version.store(state.tables, Ordering::Release);
+            }
+        }
+        state.running_bans.add(&ban);
+        state.known.insert(id, ban);
     }
 
     /// The bans that are still to be sent to Redis.
@@ -349,7 +355,7 @@ impl RunningOverrides {
     /// Builds the table again, if an override has changed or `anew` is set. Logs each override that begins or ends.
     fn publish(&self, state: &mut RunningState, anew: bool) {
         let now = Instant::now();
-        let mut table = RunningTable::default();
+        let table = RunningTable::default();
         let mut in_force = BTreeMap::new();
         for (id, known) in state.known.iter().filter(|(_, known)| !known.is_over(now)) {
             let Some(spec) = state.limits.get(id.0.as_str()) else { continue };
@@ -364,7 +370,11 @@ impl RunningOverrides {
             in_force.insert(id.clone(), Arc::clone(&known.entry));
         }
         let is_same = state.in_force == in_force;
+        let mut changes_bans_alone = !anew;
         for (id, entry) in &state.in_force {
+            if in_force.get(id) != Some(entry) {
+                changes_bans_alone &= entry.is_ban;
+            }
             if !in_force.contains_key(id) {
                 events::override_ended(&event(entry));
             }
@@ -373,6 +383,7 @@ impl RunningOverrides {
             if state.in_force.get(id) == Some(entry) {
                 continue;
             }
+            changes_bans_alone &= entry.is_ban;
             match state.limits.get(id.0.as_str()).filter(|_| entry.is_ban) {
                 // The process that bans a key logs it. The rejections before the ban lead to no other ban.
                 Some(spec) => self.rejections.forget(spec, &id.1),
@@ -384,6 +395,7 @@ impl RunningOverrides {
         if state.known.len() < known {
             state.ended.get_or_insert(now);
         }
+        state.running_bans = state.known.values().collect();
         if is_same && !anew {
             return;
         }
@@ -394,7 +406,9 @@ impl RunningOverrides {
             self.were_any.store(true, Ordering::Relaxed);
         }
         self.version.store(version, Ordering::Release);
-        self.begin_generation();
+        if !changes_bans_alone {
+            self.begin_generation();
+        }
     }
 }
 

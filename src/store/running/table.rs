@@ -1,8 +1,11 @@
-//! The overrides that are in force, as requests look them up. A table never changes: a new one replaces it.
+//! The overrides that are in force, as requests look them up. A ban is added to the table. For any other change a new
+//! table replaces it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::RwLock;
 
 use super::entry::KnownOverride;
 use crate::limit::name::Name;
@@ -11,7 +14,7 @@ use crate::store::name::{BucketKey, stored_text};
 
 /// The overrides in force of all limits.
 #[derive(Default)]
-pub(in crate::store) struct RunningTable(HashMap<Name, OverriddenLimit>);
+pub(in crate::store) struct RunningTable(RwLock<HashMap<Name, OverriddenLimit>>);
 
 /// A limit with its overrides, by the key's text.
 struct OverriddenLimit {
@@ -29,8 +32,9 @@ pub(crate) struct RunningFigures {
 
 impl RunningTable {
     /// Adds an override of this limit with these figures.
-    pub(super) fn add(&mut self, spec: &Arc<LimitSpec>, known: &KnownOverride, figures: Figures) {
-        let limit = self.0.entry(spec.name.clone());
+    pub(super) fn add(&self, spec: &Arc<LimitSpec>, known: &KnownOverride, figures: Figures) {
+        let mut limits = self.0.write();
+        let limit = limits.entry(spec.name.clone());
         let new = || OverriddenLimit { spec: Arc::clone(spec), keys: HashMap::new() };
         limit.or_insert_with(new).keys.insert(known.entry.key.clone(), (known.clone(), figures));
     }
@@ -41,7 +45,8 @@ impl RunningTable {
         spec: &LimitSpec,
         key: &BucketKey,
     ) -> Option<RunningFigures> {
-        let limit = self.0.get(&spec.name)?;
+        let limits = self.0.read();
+        let limit = limits.get(&spec.name)?;
         // A request keeps the plan with which it began, and finds only figures for the limit of this plan.
         let is_same = std::ptr::eq(spec, &*limit.spec)
             || spec.key == limit.spec.key && spec.counting == limit.spec.counting;

@@ -41,7 +41,19 @@ fn found(running: &RunningOverrides, spec: &LimitSpec, key: &str) -> Option<Stri
 
 pub(super) fn read(running: &RunningOverrides, time: u64, entries: &[RunningOverride]) {
     let entries = entries.to_vec();
-    running.read(ReadOverrides { at: at(time), generation: time, entries }, Instant::now());
+    let (at, told) = (at(time), time);
+    running.read(ReadOverrides { at, generation: time, told, entries }, Instant::now());
+}
+
+/// As [`read`], and nothing but bans has changed since the last reading.
+pub(super) fn read_after_bans(
+    running: &RunningOverrides,
+    time: u64,
+    generation: u64,
+    entries: &[RunningOverride],
+) {
+    let (entries, told) = (entries.to_vec(), running.state.lock().told);
+    running.read(ReadOverrides { at: at(time), generation, told, entries }, Instant::now());
 }
 
 #[tokio::test(start_paused = true)]
@@ -84,8 +96,7 @@ async fn an_answer_that_was_overtaken_changes_nothing() {
 /// The overrides as Redis has them after its clock has stepped back, without a change by anybody.
 fn stepped_back(running: &RunningOverrides, time: u64, entries: &[RunningOverride]) {
     let generation = running.state.lock().generation();
-    let entries = entries.to_vec();
-    running.read(ReadOverrides { at: at(time), generation, entries }, Instant::now());
+    read_after_bans(running, time, generation, entries);
 }
 
 #[tokio::test(start_paused = true)]
@@ -139,7 +150,7 @@ async fn a_change_anywhere_begins_a_generation() {
     };
     read(&running, 2, &[]);
     assert!(began(), "a bucket was reset");
-    running.read(ReadOverrides { at: at(3), generation: 2, entries: vec![] }, Instant::now());
+    read_after_bans(&running, 3, 2, &[]);
     assert!(!began(), "nothing has changed");
     assert!(running.set_here(entry("/a", "7/s", None), Some(Duration::from_secs(1))));
     assert!(began());

@@ -2,22 +2,23 @@
 --
 -- A field is LIMIT:KEY. Its value is the end in microseconds, a space, and JSON that the script passes on. An
 -- end of 0 means no end. The field `generation` is no override, because it has no colon. Its value changes with
--- each change that all processes must hear of. This value never repeats, because it is a time. The field `seen`
--- is no override either. It is Redis's time at the last run. An earlier time now means that the clock has stepped
--- back, or that a replica with another clock took over. Then all ends go back with the clock. Otherwise an override
--- would last for longer than was asked, by as much as the clock stepped.
+-- each change that all processes must hear of. This value never repeats, because it is a time. The field `told`
+-- is no override either: after bans it has the generation of the last change that was no ban. Nor is `seen` one. It is
+-- Redis's time at the last run. An earlier time now means that the clock has stepped back, or that a replica with
+-- another clock took over. Then all ends go back with the clock. Otherwise an override would last for longer than was
+-- asked, by as much as the clock stepped.
 --
 -- ARGV[1] says what to do:
 --   look                              nothing more
 --   set FIELD LASTS JSON MOST         sets an override for LASTS microseconds (0: without an end), where
 --                                     there are fewer than MOST
---   ban FIELD LASTS JSON MOST         the same, where FIELD has no override
+--   ban FIELD LASTS JSON MOST ...     the same, where FIELD has no override; for as many as are named
 --   end FIELD                         ends an override
 --   tell                              changes the generation alone
 -- ARGV[2] is KEEP: how long overrides without an end stay when no process reads them. FIELD and the others follow.
 --
--- The answer: Redis's time, 1 where it was done, 0 where there was nothing to do or no room, the generation,
--- then the fields and values.
+-- The answer: Redis's time, 1 where it was done, 0 where there was nothing to do or no room (one after the other for
+-- several bans), the generation, the generation of the last change that was no ban, then the fields and values.
 local hash, verb, keep = KEYS[1], ARGV[1], tonumber(ARGV[2])
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
@@ -26,11 +27,13 @@ local function whole(number)
 end
 
 local all = redis.call('HGETALL', hash)
-local found, generation, seen = {}, 0, now
+local found, generation, told, seen = {}, 0, nil, now
 for index = 1, #all, 2 do
   local field, value = all[index], all[index + 1]
   if field == 'generation' then
     generation = tonumber(value) or 0
+  elseif field == 'told' then
+    told = tonumber(value)
   elseif field == 'seen' then
     seen = tonumber(value) or now
   else
@@ -55,27 +58,39 @@ for field, value in pairs(found) do
   end
 end
 
-local done = 1
+local done = '1'
 if verb == 'set' or verb == 'ban' then
-  local field, lasts = ARGV[3], tonumber(ARGV[4])
-  local is_there = left[field] ~= nil
-  if is_there and verb == 'ban' or not is_there and count >= tonumber(ARGV[6]) then
-    done = 0
-  else
-    local ends = lasts > 0 and now + lasts or 0
-    left[field] = whole(ends) .. ' ' .. ARGV[5]
-    redis.call('HSET', hash, field, left[field])
+  done = ''
+  for index = 3, #ARGV - 3, 4 do
+    local field, lasts = ARGV[index], tonumber(ARGV[index + 1])
+    local is_there = left[field] ~= nil
+    if is_there and verb == 'ban' or not is_there and count >= tonumber(ARGV[index + 3]) then
+      done = done .. '0'
+    else
+      local ends = lasts > 0 and now + lasts or 0
+      left[field] = whole(ends) .. ' ' .. ARGV[index + 2]
+      redis.call('HSET', hash, field, left[field])
+      count = is_there and count or count + 1
+      done = done .. '1'
+    end
   end
 elseif verb == 'end' then
-  done = redis.call('HDEL', hash, ARGV[3])
+  done = whole(redis.call('HDEL', hash, ARGV[3]))
 end
-if verb ~= 'look' and done == 1 then
+if verb ~= 'look' and string.find(done, '1', 1, true) then
+  if verb == 'ban' then
+    told = told or generation
+    redis.call('HSET', hash, 'told', whole(told))
+  else
+    told = nil
+    redis.call('HDEL', hash, 'told')
+  end
   -- A clock that was set back must not bring an old generation back.
   generation = math.max(now, generation + 1)
   redis.call('HSET', hash, 'generation', whole(generation))
 end
 
-local answer = { whole(now), whole(done), whole(generation) }
+local answer = { whole(now), done, whole(generation), whole(told or generation) }
 for field, value in pairs(left) do
   local ends = tonumber(string.match(value, '^(%d+) ') or '0')
   ends_never = ends_never or ends == 0

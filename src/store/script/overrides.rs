@@ -2,8 +2,8 @@
 //! `overrides.lua` describes its fields.
 //!
 //! One worker of each process asks about twice a second whether anything has changed. If so, it reads all overrides. It
-//! also reads them once a minute, and soon after an override has ended. A change also ends the known refusals of all
-//! processes. Before it asks, the worker tells Redis of the bans that this process has set.
+//! also reads them once a minute, and soon after an override has ended. A change that is no ban also ends the known
+//! refusals of all processes. Before it asks, the worker tells Redis of the bans that this process has set.
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -93,21 +93,28 @@ impl SharedOverrides {
         entry: &RunningOverride,
         lasts: Option<Duration>,
     ) -> Result<bool, CallError> {
-        let call = self.setting("set", entry, lasts.map_or(0, micros), MOST_RUNNING);
-        self.change(&call).await
+        let mut call = self.command("set");
+        add(&mut call, entry, lasts.map_or(0, micros), MOST_RUNNING);
+        self.is_done(&call).await
     }
 
-    /// Tells Redis of the bans that this process has set.
+    /// Tells Redis of the bans that this process has set, in one call.
     async fn send_bans(&self) -> Result<(), CallError> {
         let running = &self.shared.running;
-        for ban in running.unsent_bans() {
+        let _sending = running.sending.lock().await;
+        let bans = running.unsent_bans();
+        if bans.is_empty() {
+            return Ok(());
+        }
+        let mut call = self.command("ban");
+        for ban in &bans {
             // A ban that has just ended is set for a microsecond: 0 would be a ban without an end.
             let lasts = ban.left().map_or(1, |left| micros(left).max(1));
-            let call = self.setting("ban", &ban.entry, lasts, MOST_BANNED);
-            // Until Redis takes them, the bans hold in this process alone.
-            let done = self.change(&call).await.inspect_err(|_| running.log_unsent())?;
-            running.note_sent(&ban, done);
+            add(&mut call, &ban.entry, lasts, MOST_BANNED);
         }
+        // Until Redis takes them, the bans hold in this process alone.
+        let done = self.change(&call).await.inspect_err(|_| running.log_unsent())?;
+        bans.iter().zip(done.bytes()).for_each(|(ban, done)| running.note_sent(ban, done == b'1'));
         Ok(())
     }
 
@@ -115,7 +122,7 @@ impl SharedOverrides {
     pub(in crate::store) async fn end(&self, limit: &str, key: &str) -> Result<bool, CallError> {
         let mut call = self.command("end");
         call.arg(field(limit, key));
-        self.change(&call).await
+        self.is_done(&call).await
     }
 
     /// Tells all processes that a bucket was reset: they all read this hash. In a cluster another server may have the
@@ -125,7 +132,12 @@ impl SharedOverrides {
     }
 
     /// Returns whether the script did what it was asked for.
-    async fn change(&self, call: &Cmd) -> Result<bool, CallError> {
+    async fn is_done(&self, call: &Cmd) -> Result<bool, CallError> {
+        Ok(self.change(call).await? == "1")
+    }
+
+    /// Returns for each thing that the script was asked for whether it was done: `1` or `0`.
+    async fn change(&self, call: &Cmd) -> Result<String, CallError> {
         let asked = Instant::now();
         let (read, done) = self.call(CallKind::Awaited, call, parse).await?;
         self.shared.running.read(read, asked);
@@ -141,13 +153,6 @@ impl SharedOverrides {
         self.router.call(kind, self.hash_slot, call, read, self.router.deadline()).await
     }
 
-    /// A call that sets an override for `lasts` microseconds, if there are fewer than `most`.
-    fn setting(&self, verb: &str, entry: &RunningOverride, lasts: u64, most: usize) -> Cmd {
-        let mut call = self.command(verb);
-        call.arg(field(&entry.limit, &entry.key)).arg(lasts).arg(text(entry)).arg(most);
-        call
-    }
-
     /// A call of the script. Its further arguments are to follow.
     fn command(&self, verb: &str) -> Cmd {
         let mut call = redis::cmd("EVALSHA");
@@ -160,6 +165,11 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
+/// Adds an override to a call: it is to last for `lasts` microseconds, if there are fewer than `most`.
+fn add(call: &mut Cmd, entry: &RunningOverride, lasts: u64, most: usize) {
+    call.arg(field(&entry.limit, &entry.key)).arg(lasts).arg(text(entry)).arg(most);
+}
+
 fn field(limit: &str, key: &str) -> String {
     format!("{limit}:{key}")
 }
@@ -170,17 +180,18 @@ fn number(answer: Value) -> Option<u64> {
 }
 
 /// Reads the script's answer. An override that this version cannot read is left out.
-fn parse(answer: Value) -> Option<(ReadOverrides, bool)> {
+fn parse(answer: Value) -> Option<(ReadOverrides, String)> {
     let answer = Vec::<Vec<u8>>::from_redis_value(answer).ok()?;
     let mut texts = answer.into_iter().map(|text| String::from_utf8(text).unwrap_or_default());
     let at = Timestamp::from_micros(texts.next()?.parse().ok()?)?;
-    let done = texts.next()? == "1";
+    let done = texts.next()?;
     let generation = texts.next()?.parse().ok()?;
+    let told = texts.next()?.parse().ok()?;
     let mut entries = Vec::new();
     while let (Some(field), Some(value)) = (texts.next(), texts.next()) {
         entries.extend(entry(&field, &value));
     }
-    Some((ReadOverrides { at, generation, entries }, done))
+    Some((ReadOverrides { at, generation, told, entries }, done))
 }
 
 fn text(entry: &RunningOverride) -> String {

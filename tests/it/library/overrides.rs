@@ -38,11 +38,17 @@ impl Bench {
 
     /// Whether it was done, and what the script then passes on.
     fn call(&self, now: u64, arguments: &[&str]) -> (bool, Ends) {
+        let (done, _, ends) = self.answer(now, arguments);
+        (done == "1", ends)
+    }
+
+    /// What was done of each thing, the last change that was no ban, and what the script then passes on.
+    fn answer(&self, now: u64, arguments: &[&str]) -> (String, u64, Ends) {
         let mut call = self.script.key("overrides");
         call.arg(arguments[0]).arg(30 * DAY).arg(&arguments[1..]).arg(now);
         let answer: Vec<String> = call.invoke(&mut self.server.connection()).unwrap();
         assert_eq!(answer[0], now.to_string());
-        let (fields, odd) = answer[3..].as_chunks::<2>();
+        let (fields, odd) = answer[4..].as_chunks::<2>();
         assert!(odd.is_empty());
         let ends = fields.iter().map(|[field, value]| {
             let (ends, words) = value.split_once(' ').unwrap();
@@ -54,7 +60,7 @@ impl Bench {
             let kept: String = self.server.run(&["HGET", "overrides", field]);
             assert_eq!(kept, format!("{ends} {WORDS}"));
         }
-        (answer[1] == "1", ends)
+        (answer[1].clone(), answer[3].parse().unwrap(), ends)
     }
 
     fn look(&self, now: u64) -> Ends {
@@ -130,6 +136,21 @@ fn a_ban_is_set_where_the_key_has_no_override() {
     assert!(!ban(BEGIN, "a:y", "9").0 && !ban(BEGIN, "a:z", "2").0 && ban(BEGIN, "a:z", "3").0);
     assert_eq!(bench.look(BEGIN + 5 * SECOND), ends([("a:y", BEGIN + HOUR)]));
     assert!(ban(BEGIN + 5 * SECOND, "a:x", "2").0, "again");
+}
+
+/// A regression: each ban was one call, and each answer had all overrides.
+#[test]
+fn several_bans_are_one_call_and_no_other_change() {
+    let bench = Bench::start();
+    bench.set(BEGIN, "a:x", HOUR);
+    let bans = ["a:y", "a:x", "a:z", "a:y", "a:full"].map(|field| [field, "5000000", WORDS, "3"]);
+    let call = [&["ban"], bans.as_flattened()].concat();
+    let (done, told, left) = bench.answer(BEGIN + 7, &call);
+    let end = BEGIN + 7 + 5 * SECOND;
+    assert_eq!(left, ends([("a:x", BEGIN + HOUR), ("a:y", end), ("a:z", end)]));
+    assert_eq!((&*done, told), ("10100", BEGIN), "the operator's change");
+    assert_eq!(bench.server.run::<u64>(&["HGET", "overrides", "generation"]), BEGIN + 7);
+    assert_eq!(bench.answer(BEGIN + 8, &["tell"]).1, BEGIN + 8);
 }
 
 #[test]

@@ -328,6 +328,32 @@ fn a_key_that_two_proxies_ban_at_once_has_one_ban() {
     assert_eq!(logged(), 20);
 }
 
+/// A regression: each ban was a call of its own. And one that was under way set the ban again that an operator had
+/// ended meanwhile.
+#[test]
+fn many_bans_are_one_call_and_none_comes_after_its_end() {
+    let server = RedisServer::start();
+    let limit = LIMIT.replace("after = 3", "after = 1") + "\nscope = \"node\"";
+    let proxy = by_user(&limit, &server.fields()).start();
+    let users: Vec<_> = (0..200).map(|number| format!("u{number}")).collect();
+    users.iter().for_each(|user| assert!(passes(&proxy, user)));
+    let (before, began) = (server.calls("evalsha"), now());
+    server.pause();
+    users.iter().for_each(|user| reject(&proxy, user, 1));
+    std::thread::scope(|scope| {
+        let ended = &users[..20];
+        let all: Vec<_> = ended.iter().map(|user| scope.spawn(|| end(&proxy, user))).collect();
+        server.resume();
+        all.into_iter().for_each(|one| one.join().unwrap());
+    });
+    wait_until("all are sent", || reasons(&proxy).len() == 180 && bans(&proxy) == 200.0);
+    let stored = || server.run::<Vec<String>>(&["HKEYS", "tidegate::overrides"]);
+    wait_until("Redis has them", || stored().iter().filter(|it| it.contains(':')).count() == 180);
+    // The 20 ends, and what the process asks anyway.
+    let more = server.calls("evalsha") - before;
+    assert!(more <= 40 + own_calls(began.elapsed()), "{more} calls");
+}
+
 #[test]
 fn a_flood_of_a_banned_key_costs_redis_nothing() {
     let server = RedisServer::start();
