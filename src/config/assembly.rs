@@ -54,6 +54,8 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>) -> Option<Plan> {
     let admin = admin::build(root.table("admin", &ADMIN), &taken);
     let trace = trace::build(root.table("trace", &TRACE));
     let upstreams = upstream::build(&mut root, server.prefixes);
+    let jwt = jwt::build(&mut root);
+    let tables: Vec<_> = jwt.iter().map(|table| table.name.clone()).collect();
     let limits = limit::build(
         &mut root,
         &limit::Inherited {
@@ -61,10 +63,10 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>) -> Option<Plan> {
             loose_paths: server.loose_paths,
             on_store_error,
             reject: &reject,
+            tables: &tables,
             store: Some(&store.location).filter(|_| is_known),
         },
     );
-    let jwt = jwt::build(&mut root);
     let plans = plans::build(&mut root, server.prefixes, server.loose_paths);
     let routes = root.take("routes");
     let tests = root.take("tests");

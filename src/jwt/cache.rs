@@ -145,7 +145,7 @@ mod tests {
 
     fn verified(claims: Value) -> VerifiedToken {
         let Value::Object(values) = claims else { panic!("no object") };
-        let claims = Rc::new(Claims { table: 0, values });
+        let claims = Rc::new(Claims { table: 0, issuer: None, values });
         VerifiedToken { claims, until: Timestamp::MAX, version: 0 }
     }
 

@@ -151,7 +151,9 @@ impl Tokens {
             let version = table.version();
             match unverified.verify(&table.spec, &table.current(), now) {
                 Ok(until) => {
-                    let claims = Rc::new(Claims { table: *index, values: unverified.claims });
+                    let issuer = table.spec.named_of(self.tables.len());
+                    let values = unverified.claims;
+                    let claims = Rc::new(Claims { table: *index, issuer, values });
                     return Ok(VerifiedToken { claims, until, version });
                 }
                 Err(fault) => {

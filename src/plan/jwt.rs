@@ -34,6 +34,13 @@ pub struct JwtSpec {
     pub(crate) invalid: OnInvalid,
 }
 
+impl JwtSpec {
+    /// The table's name in keys. `None` if the file has no other table.
+    pub(crate) fn named_of(&self, tables: usize) -> Option<Arc<str>> {
+        (tables > 1).then(|| self.name.as_str().into())
+    }
+}
+
 /// Where the keys of a `[jwt.NAME]` are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum KeySetLocation {

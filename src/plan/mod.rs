@@ -134,6 +134,11 @@ impl Plan {
         self.tiers.as_deref().filter(|_| has_plans)
     }
 
+    /// The name of the first `[jwt.NAME]` in keys.
+    pub(crate) fn first_issuer(&self) -> Option<Arc<str>> {
+        self.jwt.first()?.named_of(self.jwt.len())
+    }
+
     /// The `tls` of `[server]` and of `[decide]`, with their names in the file.
     pub(crate) fn listener_tls(&self) -> [(&'static str, Option<&ListenerTls>); 2] {
         let server = self.server.tls.as_ref().map(|tls| &tls.shown);

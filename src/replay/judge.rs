@@ -220,7 +220,7 @@ impl<'p> Judge<'p> {
             && self.plan.jwt.iter().any(|table| token(&table.place, &headers) != Ok(None));
         let token = match is_unverified {
             true => TokenReading::Ignored(TokenFault::NoKeys),
-            false => TokenReading::of_claims(claims),
+            false => TokenReading::of_claims(claims, self.plan.first_issuer()),
         };
         let (cert, token) = (cert.as_deref(), Token(&&token));
         let view = View { cert, token, ..reading.view(&method, &headers) };

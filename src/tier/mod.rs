@@ -9,6 +9,7 @@ mod table;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::ops::Deref;
+use std::sync::Arc;
 
 pub(crate) use self::file::TierFile;
 pub(crate) use self::table::TierLine;
@@ -23,6 +24,8 @@ pub(crate) struct TierRule {
     pub(crate) by: KeySpec,
     /// The place in the file, from 0, of the `[jwt.NAME]` whose tokens may say a plan.
     pub(crate) jwt: usize,
+    /// The name of that table in keys. `None` if the file has no other table.
+    pub(crate) issuer: Option<Arc<str>>,
     /// Who has which plan.
     pub(crate) file: Option<TierFile>,
     /// The plan of a request without a plan, or with one that no limit names.
@@ -82,7 +85,7 @@ impl TierRule {
 
     /// The plan of a request whose part is this key. `None` if it lacks the part.
     pub(crate) fn of_key(&self, key: Option<&Key>) -> RequestTier<'_> {
-        let key = key.and_then(|key| self.as_of_first_table(key));
+        let key = key.and_then(|key| self.as_of_one_table(key));
         let key = key.as_deref();
         let (mut line, mut value) = (None, None);
         match &self.file {
@@ -98,21 +101,18 @@ impl TierRule {
         RequestTier { by: &self.by, name, is_default: said.is_none() && name.is_some(), line }
     }
 
-    /// The key as if the first `[jwt.NAME]` had verified the token: `file` has no table. `None` if another table than
-    /// that of this rule has.
-    fn as_of_first_table<'k>(&self, key: &'k Key) -> Option<Cow<'k, Key>> {
-        let all = self.by.sources.first()?.alternatives();
+    /// The key as if the file had no other table: the lines of `plans.file` name none. `None` if another table than that
+    /// of this rule has verified the token.
+    fn as_of_one_table<'k>(&self, key: &'k Key) -> Option<Cow<'k, Key>> {
         let (index, value) = key.parts().next()?;
-        let (table, index) = (index / all.len(), index % all.len());
-        if matches!(all[index], KeySource::Jwt(_)) && table != self.jwt {
-            return None;
-        }
-        if table == 0 {
+        let source = self.by.sources.first()?.alternatives().get(index)?;
+        let (KeySource::Jwt(_), Some(issuer), Some(value)) = (source, &self.issuer, value) else {
             return Some(Cow::Borrowed(key));
-        }
+        };
+        let value = value.strip_prefix(issuer.as_bytes())?.strip_prefix(b":")?;
         let mut builder = KeyBuilder::default();
         builder.alternative(index);
-        builder.push(&value?);
+        builder.push(value);
         Some(Cow::Owned(builder.finish()))
     }
 

@@ -33,7 +33,7 @@ pub(super) fn describe_token(
         return TokenReading::Absent;
     }
     let (reading, errors) = match &request.claims {
-        Some(claims) => (TokenReading::of_claims(claims.clone()), Vec::new()),
+        Some(claims) => (TokenReading::of_claims(claims.clone(), plan.first_issuer()), Vec::new()),
         None => {
             let (keys, errors) = read_keys(plan);
             (Tokens::new(&keys).read(headers, request.now), errors)

@@ -2,12 +2,11 @@
 
 use super::Whole;
 use crate::config::section::values::Names;
-use crate::limit::key::MOST_ALTERNATIVES;
 use crate::request::key::KeySource;
 
 impl Whole<'_> {
-    /// Reports claims in keys if the file has no `[jwt.NAME]`, a `plans.jwt` that is no table, keys with too many
-    /// alternatives for the tables, and tables whose claims no key has.
+    /// Reports claims in keys if the file has no `[jwt.NAME]`, a `plans.jwt` that is no table, and tables whose claims no
+    /// key has.
     pub(super) fn claims(&self) {
         let mut is_read = false;
         for (part, span) in self.parts() {
@@ -23,13 +22,6 @@ impl Whole<'_> {
                     "add `[jwt.main]` with `keys = \"https://login.example.com/keys\"`, where the keys of \
                      the tokens' issuer are",
                 );
-            } else if alternatives.len() * self.jwt.len() > MOST_ALTERNATIVES {
-                let title =
-                    format!("`{part}` has too many alternatives for {} tables", self.jwt.len());
-                let expected = format!(
-                    "expected no more than {MOST_ALTERNATIVES}: each table `[jwt.NAME]` counts for itself"
-                );
-                self.cx.error(span, title, expected);
             }
         }
         let tables = Names::new("jwt", self.jwt.iter().map(|table| table.name.as_str()));

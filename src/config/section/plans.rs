@@ -91,6 +91,7 @@ impl PlansDraft {
         let (file, default) = (self.file.map(|it| it.0), self.default.map(|it| it.0));
         let is_it = |(name, _): &(Name, Span)| tables.iter().position(|table| table.name == *name);
         let jwt = self.jwt.as_ref().and_then(is_it).unwrap_or_default();
-        Some(TierRule { by: self.by?.0, jwt, file, default, named })
+        let issuer = tables.get(jwt).and_then(|table| table.named_of(tables.len()));
+        Some(TierRule { by: self.by?.0, jwt, issuer, file, default, named })
     }
 }

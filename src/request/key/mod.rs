@@ -147,7 +147,7 @@ impl KeySpec {
         let mut builder = KeyBuilder::default();
         let mut absent = None;
         for source in &*self.sources {
-            match source.push(request, self.prefixes, (0, 1), &mut builder) {
+            match source.push(request, self.prefixes, 0, &mut builder) {
                 Ok(true) => {}
                 Ok(false) => {
                     builder.alternative(0);
@@ -202,7 +202,7 @@ impl KeySpec {
         }
         let mut builder = KeyBuilder::default();
         for (source, (index, value)) in self.sources.iter().zip(key.parts()) {
-            let source = source.alternative(index).unwrap_or(source);
+            let source = source.alternatives().get(index).unwrap_or(source);
             builder.alternative(index);
             match value {
                 Some(value) if source.is_secret() => builder.push(&hash_text(&value)),

@@ -22,12 +22,12 @@ type Sole<'v> = Result<Option<Cow<'v, [u8]>>, PartFault>;
 
 impl KeySource {
     /// Appends this part of the request, and returns whether the request has it. It is the alternative at `index`, from
-    /// 0, of `count`.
+    /// 0.
     pub(super) fn push(
         &self,
         request: &View<'_>,
         prefixes: ClientPrefixes,
-        (index, count): (usize, usize),
+        index: usize,
         builder: &mut KeyBuilder,
     ) -> Result<bool, PartFault> {
         builder.alternative(index);
@@ -55,11 +55,9 @@ impl KeySource {
                 let cert = request.cert.map(|cert| Some(Cow::Borrowed(cert.as_bytes())));
                 return only(cert, builder);
             }
-            // Values of the second `[jwt.NAME]` follow all alternatives of the first, so that they never meet.
             Self::Jwt(claim) => match &**request.token.0 {
                 TokenReading::Verified(claims) => {
-                    let Some(value) = claims.value(claim) else { return Ok(false) };
-                    builder.alternative(index + count * claims.table);
+                    let Some(value) = claims.counted(claim) else { return Ok(false) };
                     builder.push(value.as_bytes());
                 }
                 TokenReading::Absent | TokenReading::Ignored(_) => return Ok(false),
@@ -73,7 +71,7 @@ impl KeySource {
                     if is_unverified && source.is_secret() {
                         continue;
                     }
-                    if source.push(request, prefixes, (index, sources.len()), builder)? {
+                    if source.push(request, prefixes, index, builder)? {
                         return Ok(true);
                     }
                     is_unverified |= matches!(source, Self::Jwt(_)) && request.token.is_ignored();

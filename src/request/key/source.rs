@@ -112,14 +112,6 @@ impl KeySource {
         }
     }
 
-    /// The alternative of values with this index, from 0. The claims of the second `[jwt.NAME]` have indexes after all
-    /// alternatives, and so on.
-    pub(crate) fn alternative(&self, index: usize) -> Option<&Self> {
-        let all = self.alternatives();
-        let of_table = || all.get(index % all.len()).filter(|it| matches!(it, Self::Jwt(_)));
-        all.get(index).or_else(|| (index < MOST_ALTERNATIVES).then(of_table).flatten())
-    }
-
     /// The source's name in messages to clients.
     pub(super) fn title(&self) -> String {
         match self {

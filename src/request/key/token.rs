@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::ops::Deref;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -14,6 +15,9 @@ use serde_json::{Map, Value};
 pub struct Claims {
     /// The place in the file, from 0, of the `[jwt.NAME]` that has verified the token.
     pub(crate) table: usize,
+    /// The name of that table, if there are several. Keys have it in front of a value, so that values of different
+    /// tables never meet, whatever the order of the tables is.
+    pub(crate) issuer: Option<Arc<str>>,
     /// The claims, as the token has them.
     pub(crate) values: Map<String, Value>,
 }
@@ -102,9 +106,10 @@ pub enum TokenReading {
 }
 
 impl TokenReading {
-    /// A token with these claims, as if the first `[jwt.NAME]` had verified it.
-    pub(crate) fn of_claims(values: Map<String, Value>) -> Self {
-        Self::Verified(Rc::new(Claims { table: 0, values }))
+    /// A token with these claims, as if the first `[jwt.NAME]` had verified it. If there are several, `issuer` is its
+    /// name.
+    pub(crate) fn of_claims(values: Map<String, Value>, issuer: Option<Arc<str>>) -> Self {
+        Self::Verified(Rc::new(Claims { table: 0, issuer, values }))
     }
 }
 
@@ -130,6 +135,15 @@ impl fmt::Debug for Token<'_> {
 }
 
 impl Claims {
+    /// The value of a claim as keys have it.
+    pub(super) fn counted(&self, claim: &str) -> Option<Cow<'_, str>> {
+        let value = self.value(claim)?;
+        Some(match &self.issuer {
+            Some(issuer) => Cow::Owned(format!("{issuer}:{value}")),
+            None => value,
+        })
+    }
+
     /// The value of a claim. Lists and objects are no values.
     pub(crate) fn value(&self, claim: &str) -> Option<Cow<'_, str>> {
         match find(&self.values, claim)? {
@@ -192,7 +206,7 @@ mod tests {
     fn numbers_beyond_64_bits_are_not_one_value() {
         let json = r#"{"sub":18446744073709551616,"org":{"id":18446744073709551617,"of":{"id":-9223372036854775809}},
                        "one":1,"half":1.5,"far":1e30,"list":[18446744073709551616]}"#;
-        let claims = Claims { table: 0, values: read_claims(json).unwrap() };
+        let claims = Claims { table: 0, issuer: None, values: read_claims(json).unwrap() };
         for (claim, expected) in [
             ("sub", Some("18446744073709551616")),
             ("org.id", Some("18446744073709551617")),

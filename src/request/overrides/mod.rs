@@ -133,14 +133,10 @@ pub(crate) fn of_alternative<'t, 's>(
         [first, others @ ..] => (first, others),
         [] => return Ok((0, text, source)),
     };
-    // Keys have a percent sign in front of the number, as in `%2=10.0.0.0/8`.
-    let numbered = text.strip_prefix('%').unwrap_or(text);
-    let numbered = numbered.split_once('=').and_then(|(number, value)| {
-        let index = number.parse::<usize>().ok()?.checked_sub(1)?;
-        Some((index, value, source.alternative(index)?))
-    });
-    if let Some(numbered) = numbered {
-        return Ok(numbered);
+    if let Some((index, value)) = numbered(text)
+        && let Some(of) = source.alternatives().get(index)
+    {
+        return Ok((index, value, of));
     }
     let is_network = text.contains('/') && parse(text).is_some();
     match others.iter().position(|other| *other == KeySource::Ip) {
@@ -150,6 +146,29 @@ pub(crate) fn of_alternative<'t, 's>(
             index + 2
         )),
         _ => Ok((0, text, first)),
+    }
+}
+
+/// The index and the value of a text with a number in front. Keys have a percent sign before it, as in `%2=10.0.0.0/8`.
+fn numbered(text: &str) -> Option<(usize, &str)> {
+    let (number, value) = text.strip_prefix('%').unwrap_or(text).split_once('=')?;
+    Some((number.parse::<usize>().ok()?.checked_sub(1)?, value))
+}
+
+/// An operator's text for a part of a key from `source`. If there are several tables `[jwt.NAME]`, a claim has the name of
+/// its table in front, as in keys. Without a name it is one of the first table. Numbers after those of the alternatives
+/// stand for the other tables.
+pub(crate) fn with_table<'t>(text: &'t str, source: &KeySource, tables: &[String]) -> Cow<'t, str> {
+    let all = source.alternatives();
+    let (index, value) = numbered(text).unwrap_or((0, text));
+    let (table, index) = (index / all.len().max(1), index % all.len().max(1));
+    let (Some(KeySource::Jwt(_)), Some(named)) = (all.get(index), tables.get(table)) else {
+        return Cow::Borrowed(text);
+    };
+    let has_name = tables.iter().any(|table| value.split(':').next() == Some(table));
+    match tables.len() < 2 || value == "*" || (table == 0 && has_name && value.contains(':')) {
+        true => Cow::Borrowed(text),
+        false => Cow::Owned(format!("{}={named}:{value}", index + 1)),
     }
 }
 

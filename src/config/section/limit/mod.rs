@@ -140,6 +140,8 @@ pub(crate) struct Inherited<'i> {
     pub(crate) loose_paths: bool,
     pub(crate) on_store_error: OnStoreError,
     pub(crate) reject: &'i AnswerSpec,
+    /// The names of the tables `[jwt.NAME]`.
+    pub(crate) tables: &'i [String],
     /// `None` if the file's store is wrong.
     pub(crate) store: Option<&'i StoreLocation>,
 }

@@ -13,7 +13,7 @@ use crate::config::reader::{
 };
 use crate::plan::OverrideSpec;
 use crate::request::key::KeySource;
-use crate::request::overrides::{Part, counted_network, of_alternative};
+use crate::request::overrides::{Part, counted_network, of_alternative, with_table};
 
 /// One of a limit's `overrides`.
 pub(crate) static OVERRIDE: Shape = Shape {
@@ -108,6 +108,7 @@ fn part(item: &Item<'_>, source: &KeySource, inherited: &Inherited<'_>) -> Optio
         _ => format!("expected a value of `{source}`, or \"*\" for any"),
     };
     item.parse(&expected, |text| {
+        let text = &*with_table(text, source, inherited.tables);
         let (_, value, of) = of_alternative(text, source).map_err(Wrong::Because)?;
         let number = text.strip_suffix(value).unwrap_or_default();
         if *of == KeySource::Ip

@@ -211,7 +211,7 @@ fn values_of_different_tables_never_meet() {
     assert_eq!(statuses(&proxy, &[&of_one, &of_one]), [200, 429]);
     assert_eq!([by_header(&of_two), by_header(&of_two)], [200, 429]);
     assert_eq!(statuses(&proxy, &[&of_none, &of_none]), [200, 429]);
-    // The first table's values stand for themselves in overrides. Those of the second come after all alternatives.
+    // A value without a table is one of the first in overrides. Numbers after the alternatives stand for the others.
     let vip = claims(&a, "one", "vip");
     assert_eq!(statuses(&proxy, &[&vip, &vip, &vip]), [200, 200, 429]);
     let vip = claims(&b, "two", "vip");
@@ -219,6 +219,30 @@ fn values_of_different_tables_never_meet() {
     // A key of one issuer does not speak for another: this token counts as none.
     assert_eq!(statuses(&proxy, &[&claims(&b, "one", "u")]), [200]);
     assert_eq!(get(proxy.address, "/", &[]).status, 429, "it was counted by its address");
+}
+
+/// The place of a table in the file named its buckets: other places were other buckets, or those of others' users.
+#[test]
+fn the_order_of_the_tables_changes_nothing() {
+    let folder = Folder::new();
+    let (a, b) = (Signer::new("a"), Signer::new("b"));
+    let one = with_file(&folder, "one", &[&a], "issuer = \"one\"\n");
+    let two = with_file(&folder, "two", &[&b], "issuer = \"two\"\n");
+    let three = with_file(&folder, "three", &[&b], "issuer = \"three\"\n");
+    let limit = "key = [\"jwt:sub | ip\"]\noverrides = [{ key = [\"two:vip\"], rate = \"2/h\" }]";
+    let of = |signer: &Signer, issuer: &str, sub: &str| {
+        signer.token(&json!({ "iss": issuer, "sub": sub }))
+    };
+    let (of_one, vip) = (of(&a, "one", "u"), of(&b, "two", "vip"));
+    let proxy = proxy(&format!("{one}{two}"), limit).start();
+    assert_eq!(statuses(&proxy, &[&of_one, &vip]), [200, 200]);
+    let reordered = crate::support::proxy::Proxy::answering()
+        .section(&format!("{three}{two}{one}"))
+        .limit("one", &format!("rate = \"1/h\"\n{limit}"));
+    proxy.reload(&reordered.text());
+    assert_eq!(statuses(&proxy, &[&of_one, &vip, &vip]), [429, 200, 429]);
+    let others = [of(&b, "two", "u"), of(&b, "three", "u"), of(&b, "three", "vip")];
+    assert_eq!(others.each_ref().map(|token| ask(proxy.address, token).status), [200; 3]);
 }
 
 #[test]
