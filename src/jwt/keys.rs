@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, PublicKeyUse};
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyOperations, PublicKeyUse};
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey};
 use parking_lot::Mutex;
 use rustls::pki_types::pem::{PemObject as _, SectionKind};
@@ -13,7 +15,7 @@ use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Notify;
 use x509_cert::Certificate;
-use x509_cert::der::asn1::ObjectIdentifier;
+use x509_cert::der::asn1::{ObjectIdentifier, Uint};
 use x509_cert::der::{Decode as _, Encode as _};
 use x509_cert::spki::SubjectPublicKeyInfoRef;
 
@@ -62,6 +64,41 @@ pub(crate) enum KeySetError {
     TooMany,
 }
 
+/// The algorithm of this name in tokens and keys.
+pub(crate) fn algorithm(name: &str) -> Option<Algorithm> {
+    match name {
+        // RFC 9864 names the curve too. It is the only curve of EdDSA here.
+        "Ed25519" => Some(Algorithm::EdDSA),
+        name => name.parse().ok(),
+    }
+}
+
+/// Whether a text, perhaps in base64, is no secret: a public key or a certificate in PEM or DER, a JWK or a JWKS. Whoever has
+/// a public key could sign tokens with it as the secret.
+pub(crate) fn is_public(text: &[u8]) -> bool {
+    let is_it = |text: &[u8]| {
+        let json = serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(text);
+        let has = |mark: &[u8]| text.windows(mark.len()).any(|part| part == mark);
+        json.is_ok_and(|json| json.contains_key("kty") || json.contains_key("keys"))
+            || has(b"PUBLIC KEY-----")
+            || has(b"-----BEGIN CERTIFICATE-----")
+            || (text.starts_with(b"ssh-") && has(b" AAAA"))
+            || SubjectPublicKeyInfoRef::from_der(text).is_ok()
+            || Certificate::from_der(text).is_ok()
+            || modulus(text).is_some()
+    };
+    let text = text.trim_ascii();
+    let digits = text.iter().filter(|byte| !byte.is_ascii_whitespace() && **byte != b'=');
+    let digits: Vec<u8> = digits
+        .map(|byte| match byte {
+            b'-' => b'+',
+            b'_' => b'/',
+            other => *other,
+        })
+        .collect();
+    is_it(text) || STANDARD_NO_PAD.decode(digits).is_ok_and(|decoded| is_it(&decoded))
+}
+
 impl KeySet {
     /// The keys in a file.
     ///
@@ -95,8 +132,14 @@ impl KeySet {
         Self { keys: vec![key], text: Sha256::digest(secret).into() }
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.keys.len()
+    pub(super) fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// The number of keys that can verify tokens, if these algorithms are allowed. If there are none, all are.
+    pub(crate) fn count(&self, allowed: &[Algorithm]) -> usize {
+        let is_allowed = |own: &Algorithm| allowed.is_empty() || allowed.contains(own);
+        self.keys.iter().filter(|key| key.algorithms.iter().any(is_allowed)).count()
     }
 }
 
@@ -108,7 +151,12 @@ struct Jwks {
 
 fn jwks(text: &[u8]) -> Result<Vec<VerifyingKey>, KeySetError> {
     let Jwks { keys } = serde_json::from_slice(text).map_err(|_| KeySetError::Form)?;
-    let keys = keys.into_iter().filter_map(|key| serde_json::from_value::<Jwk>(key).ok());
+    let keys = keys.into_iter().filter_map(|mut key| {
+        if let Some(own) = key.get_mut("alg").filter(|own| *own == "Ed25519") {
+            *own = "EdDSA".into();
+        }
+        serde_json::from_value::<Jwk>(key).ok()
+    });
     Ok(keys.filter_map(of_jwk).collect())
 }
 
@@ -125,13 +173,40 @@ fn of_jwk(jwk: Jwk) -> Option<VerifyingKey> {
         }
         _ => return None,
     };
-    let signs = matches!(jwk.common.public_key_use, None | Some(PublicKeyUse::Signature));
-    let key = DecodingKey::from_jwk(&jwk).ok().filter(|_| signs)?;
+    let is_long = match &jwk.algorithm {
+        AlgorithmParameters::RSA(rsa) => {
+            URL_SAFE_NO_PAD.decode(&rsa.n).is_ok_and(|modulus| can_verify(&modulus))
+        }
+        _ => true,
+    };
+    let operations = &jwk.common.key_operations;
+    let signs = matches!(jwk.common.public_key_use, None | Some(PublicKeyUse::Signature))
+        && operations.as_ref().is_none_or(|all| all.contains(&KeyOperations::Verify));
+    let key = DecodingKey::from_jwk(&jwk).ok().filter(|key| signs && is_long && has_point(key))?;
     let algorithms = match jwk.common.key_algorithm {
         None => all.to_vec(),
         Some(own) => vec![own.try_into().ok().filter(|own| all.contains(own))?],
     };
     Some(VerifyingKey { id: jwk.common.key_id, algorithms, key })
+}
+
+/// The modulus of an `RSAPublicKey` (RFC 8017, A.1.1).
+fn modulus(der: &[u8]) -> Option<Vec<u8>> {
+    let numbers = Vec::<Uint>::from_der(der).ok()?;
+    (numbers.len() == 2).then(|| numbers[0].as_bytes().to_vec())
+}
+
+/// Whether signatures of an RSA key with this modulus are verified: it has 2048 to 8192 bits.
+fn can_verify(modulus: &[u8]) -> bool {
+    let mut digits = modulus.iter().skip_while(|byte| **byte == 0);
+    let first = digits.next().map_or(0, |first| 8 - first.leading_zeros() as usize);
+    (2048..=8192).contains(&(first + 8 * digits.count()))
+}
+
+/// Whether a key of a curve has the length of a point on P-256, P-384 or Ed25519. Keys of RSA have no point.
+fn has_point(key: &DecodingKey) -> bool {
+    let length = key.try_get_as_bytes().map(<[u8]>::len);
+    key.family() == AlgorithmFamily::Rsa || matches!(length, Ok(32 | 33 | 49 | 65 | 97))
 }
 
 fn pem(text: &[u8]) -> Result<Vec<VerifyingKey>, KeySetError> {
@@ -159,6 +234,7 @@ fn of_info(der: &[u8]) -> Option<VerifyingKey> {
     let info = SubjectPublicKeyInfoRef::from_der(der).ok()?;
     let bytes = info.subject_public_key.as_bytes()?;
     let (algorithms, key) = match (info.algorithm.oid, info.algorithm.parameters_oid()) {
+        (RSA, _) if !modulus(bytes).is_some_and(|modulus| can_verify(&modulus)) => return None,
         (RSA, _) => (AlgorithmFamily::Rsa.algorithms(), DecodingKey::from_rsa_der(bytes)),
         (EC, Ok(P256)) => (&[Algorithm::ES256][..], DecodingKey::from_ec_der(bytes)),
         (EC, Ok(P384)) => (&[Algorithm::ES384][..], DecodingKey::from_ec_der(bytes)),
@@ -175,7 +251,7 @@ pub struct SharedKeys {
     keys: Mutex<Arc<KeySet>>,
     /// Grows with each change of the keys.
     version: AtomicU64,
-    /// Notified when a token names a key that the table does not have.
+    /// Notified when a token names a key that the table does not have, or has another signature.
     pub(crate) is_missed: Notify,
 }
 

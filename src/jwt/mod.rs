@@ -157,7 +157,9 @@ impl Tokens {
                     return Ok(VerifiedToken { claims, until, version });
                 }
                 Err(fault) => {
-                    if matches!(fault, TokenFault::UnknownKey | TokenFault::NoKeys) {
+                    // A new key may have the name of an old one.
+                    let is_missed = [TokenFault::UnknownKey, TokenFault::NoKeys, TokenFault::Signature];
+                    if is_missed.contains(&fault) {
                         table.is_missed.notify_one();
                     }
                     failed.is_wrong |= fault == TokenFault::Signature;

@@ -3,7 +3,6 @@
 //! The library only verifies signatures. This file chooses the key and the algorithm, and checks the claims: by our
 //! clock, and strictly by their types.
 
-use std::str::FromStr as _;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -11,7 +10,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::{Algorithm, crypto};
 use serde_json::{Map, Value};
 
-use super::keys::{KeySet, VerifyingKey};
+use super::keys::{KeySet, VerifyingKey, algorithm as algorithm_of};
 use crate::limit::time::Timestamp;
 use crate::plan::JwtSpec;
 use crate::request::key::{TokenFault, read_claims};
@@ -50,7 +49,7 @@ impl<'t> UnverifiedToken<'t> {
             Some(_) => return Err(TokenFault::Malformed),
         };
         let algorithm = header.get("alg").and_then(Value::as_str);
-        let algorithm = algorithm.and_then(|name| Algorithm::from_str(name).ok());
+        let algorithm = algorithm.and_then(algorithm_of);
         let (message, claims) = (message.as_bytes(), object(payload)?);
         Ok(Self { message, signature, algorithm, kid, claims })
     }
@@ -96,7 +95,7 @@ impl<'t> UnverifiedToken<'t> {
     /// If no key has signed the token with the algorithm that `alg` names. Both the key and `allowed` must allow this
     /// algorithm. If `allowed` is empty, it allows every algorithm.
     fn verify_signature(&self, keys: &KeySet, allowed: &[Algorithm]) -> Result<(), TokenFault> {
-        if keys.len() == 0 {
+        if keys.is_empty() {
             return Err(TokenFault::NoKeys);
         }
         let mut keys: Vec<_> = keys.keys.iter().collect();

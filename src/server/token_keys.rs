@@ -15,7 +15,7 @@ use crate::file::{FileWatch, LARGEST};
 use crate::jwt::keys::{KeySet, SharedKeys};
 use crate::observe::events;
 use crate::observe::log_interval::LogInterval;
-use crate::plan::{JwksUrl, KeySetLocation, Plan};
+use crate::plan::{JwksUrl, JwtSpec, KeySetLocation, Plan};
 use crate::upstream::fetch::fetch_keys;
 use crate::worker::Published;
 
@@ -111,10 +111,15 @@ impl KeyReports {
 
     /// Returns whether there are keys. If not, the former keys stay in force.
     fn take(&mut self, read: Result<KeySet, impl Display>) -> bool {
-        let name = &self.keys.spec.name;
+        let JwtSpec { name, algorithms, .. } = &*self.keys.spec;
+        let read = read.map_err(|error| error.to_string()).and_then(|found| {
+            match found.count(algorithms) {
+                0 => Err("none of its keys verifies by one of `algorithms`".to_owned()),
+                count => Ok((found, count)),
+            }
+        });
         match read {
-            Ok(found) => {
-                let count = found.len();
+            Ok((found, count)) => {
                 let differs = self.keys.replace(found);
                 if self.failing.take().is_some() || differs {
                     events::jwt_keys_read(name, count);
@@ -123,7 +128,7 @@ impl KeyReports {
             }
             Err(error) => {
                 if self.failing.get_or_insert_default().next(STILL_UNAVAILABLE, Instant::now()) {
-                    events::jwt_keys_unavailable(name, &error, self.keys.current().len());
+                    events::jwt_keys_unavailable(name, &error, self.keys.current().count(algorithms));
                 }
                 false
             }

@@ -1,6 +1,5 @@
 //! `[jwt.NAME]`.
 
-use std::str::FromStr as _;
 use std::time::Duration;
 
 use http::Uri;
@@ -15,7 +14,7 @@ use crate::config::reader::{
     Item, Kind, Mask, Required, Section, Settings, Shape, Value, Words, Wrong, Zero, at, field,
     fields, read, setting, spellings, words,
 };
-use crate::jwt::keys::{KeySet, KeySetError};
+use crate::jwt::keys::{self, KeySet, KeySetError, is_public};
 use crate::limit::name::Name;
 use crate::plan::{Endpoint, JwksUrl, JwtSpec, KeySetLocation, OnInvalid, Scheme};
 use crate::request::key::KeySource;
@@ -135,6 +134,13 @@ fn secret(mut section: Section<'_>) -> Option<KeySetLocation> {
         item.reject("expected the secret that tokens are signed with");
         return None;
     }
+    if is_public(&secret) {
+        item.reject(
+            "expected a secret that nobody else has: with a public key or a JWK as the secret, others can sign \
+             tokens (a file with public keys is `keys = \"FILE\"`)",
+        );
+        return None;
+    }
     if secret.len() < SHORTEST_SECRET {
         item.doubt(
             "the secret is shorter than 32 bytes",
@@ -210,7 +216,7 @@ fn audience(item: &Item<'_>) -> Option<Vec<String>> {
 fn algorithm_names() -> Vec<&'static str> {
     vec![
         "HS256", "HS384", "HS512", "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256",
-        "ES384", "EdDSA",
+        "ES384", "EdDSA", "Ed25519",
     ]
 }
 
@@ -228,7 +234,7 @@ fn algorithm(item: &Item<'_>, keys: Option<&KeySetLocation>) -> Option<Algorithm
     let expected = format!("expected one of {}", algorithm_names().join(", "));
     let has_secret = keys.map(|keys| matches!(keys, KeySetLocation::Secret(_)));
     item.parse(&expected, |text| {
-        let algorithm = Algorithm::from_str(text).map_err(|_| Wrong::Expected)?;
+        let algorithm = keys::algorithm(text).ok_or(Wrong::Expected)?;
         match (algorithm.family() == AlgorithmFamily::Hmac, has_secret) {
             (true, Some(false)) => {
                 Err(Wrong::other("expected an algorithm with a public key: `keys` has no secret"))

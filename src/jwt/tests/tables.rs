@@ -230,6 +230,10 @@ fn an_unknown_key_is_asked_for() {
         let _ = fault(from_ref(&table), &signer.token(kid, &json!({})));
         assert_eq!(is_missed(), missed, "{kid:?}");
     }
+    // The issuer may have given a new key the name of the old one.
+    let other = Signer::of(Algorithm::EdDSA).token(Some("own"), &json!({}));
+    assert_eq!(fault(from_ref(&table), &other), Some(TokenFault::Signature));
+    assert!(is_missed(), "the signature is another");
 }
 
 #[test]
@@ -245,12 +249,59 @@ fn claims_are_read_without_a_look_at_the_signature_where_the_file_says_so() {
     assert_eq!(fault(&[trusting], &ended), Some(TokenFault::Expired), "times still count");
 }
 
+/// RFC 9864 gives the algorithm another name. Keys and tokens may have either.
+#[test]
+fn ed25519_is_eddsa() {
+    let signer = Signer::of(Algorithm::EdDSA);
+    for of_key in ["EdDSA", "Ed25519"] {
+        let mut jwk = signer.jwk("own");
+        jwk["alg"] = of_key.into();
+        let table = table(&jwks(&[jwk]), |_| {});
+        for (of_token, expected) in
+            [("EdDSA", None), ("Ed25519", None), ("Ed448", Some(TokenFault::Algorithm))]
+        {
+            let token = signer.sign(&json!({ "alg": of_token }), &json!({ "sub": "a" }));
+            assert_eq!(fault(from_ref(&table), &token), expected, "{of_key} {of_token}");
+        }
+    }
+}
+
+#[test]
+fn what_others_know_is_no_secret() {
+    use base64::engine::general_purpose::STANDARD;
+    for algorithm in [Algorithm::RS256, Algorithm::ES256, Algorithm::EdDSA] {
+        let signer = Signer::of(algorithm);
+        let pem = signer.pair.public_key_pem();
+        let body: Vec<_> = pem.lines().filter(|line| !line.starts_with('-')).collect();
+        let (jwk, set) = (signer.jwk("k").to_string(), jwks(&[signer.jwk("k")]));
+        for text in [pem.as_bytes(), jwk.as_bytes(), &set] {
+            assert!(keys::is_public(text), "{}", String::from_utf8_lossy(text));
+            assert!(keys::is_public(STANDARD.encode(text).as_bytes()));
+        }
+        for body in [body.join(""), body.join("\n")] {
+            assert!(keys::is_public(body.as_bytes()), "{body}");
+        }
+    }
+    assert!(keys::is_public(super::STANDARD[0].1.as_bytes()), "the secret in a JWK");
+    for secret in [
+        "",
+        "hunter2",
+        "{}",
+        r#"{"a":1}"#,
+        "MIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8A",
+        "a secret of 32 bytes or even more",
+    ] {
+        assert!(!keys::is_public(secret.as_bytes()), "{secret}");
+    }
+}
+
 #[test]
 fn keys_of_all_supported_forms_are_read() {
     let signers = [Algorithm::RS256, Algorithm::ES256, Algorithm::EdDSA].map(Signer::of);
     let all: Vec<_> = signers.iter().map(|signer| signer.jwk("k")).collect();
-    let count =
-        |text: &[u8]| KeySet::parse(text).map(|keys| keys.len()).map_err(|error| error.to_string());
+    let count = |text: &[u8]| {
+        KeySet::parse(text).map(|keys| keys.count(&[])).map_err(|error| error.to_string())
+    };
     assert_eq!(count(&jwks(&all)), Ok(3));
     let mut mixed = all.clone();
     mixed.extend([
@@ -262,6 +313,20 @@ fn keys_of_all_supported_forms_are_read() {
         json!({ "kty": "RSA", "alg": "RSA-OAEP", "n": all[0]["n"], "e": "AQAB" }),
     ]);
     assert_eq!(count(&jwks(&mixed)), Ok(3), "keys of other kinds hide no others");
+    // Such keys were counted, and no token ever verified.
+    for (index, field, value) in [
+        (0, "n", json!(BASE64.encode([0xff; 128]))),
+        (0, "key_ops", json!(["encrypt", "wrapKey"])),
+        (1, "x", json!("AA")),
+        (2, "x", json!("AA")),
+        (2, "alg", json!("ES256")),
+    ] {
+        let mut useless = all.clone();
+        useless[index][field] = value;
+        assert_eq!(count(&jwks(&useless)), Ok(2), "{field} {index}");
+    }
+    let two = KeySet::parse(&jwks(&all)).unwrap().count(&[Algorithm::EdDSA, Algorithm::ES256]);
+    assert_eq!(two, 2, "the table allows no other");
     let pem: String = signers.iter().map(|signer| signer.pair.public_key_pem()).collect();
     assert_eq!(count(pem.as_bytes()), Ok(3));
     let certificate = rcgen::CertificateParams::default().self_signed(&signers[1].pair).unwrap();
