@@ -6,8 +6,10 @@ use std::hash::Hasher as _;
 use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use siphasher::sip128::{Hasher128 as _, SipHasher13};
+use tokio::time::Instant;
 
 /// Identifies one state of a file, without reading the file: device, inode, length, and the times of the last changes.
 /// It differs after the file was written, and after another file took its place. Symlinks are followed, so it also
@@ -20,6 +22,9 @@ fn stamp(file: &Path) -> Option<FileStamp> {
     let times = [file.mtime(), file.mtime_nsec(), file.ctime(), file.ctime_nsec()];
     Some((file.dev(), file.ino(), file.len(), times))
 }
+
+/// The time between two log lines about a file that stays wrong.
+pub(crate) const STILL_WRONG: Duration = Duration::from_secs(300);
 
 /// Notices that files have new content, because it looks at them again and again. At first all content is new.
 ///
@@ -39,6 +44,8 @@ pub(crate) struct FileWatch {
     known: Option<FilesContent>,
     /// The content that the last look read, if it was new.
     news: Option<FilesContent>,
+    /// When the known content was rejected, if it was.
+    rejected: Option<Instant>,
 }
 
 /// For each file a hash of its content, or why it cannot be read.
@@ -47,7 +54,8 @@ pub(crate) type FilesContent = Vec<Result<u128, io::ErrorKind>>;
 impl FileWatch {
     pub(crate) fn new(files: Vec<PathBuf>, largest: u64, looks_to_read: u32) -> Self {
         let stamps = Vec::new();
-        Self { files, largest, looks_to_read, stamps, unread: 0, known: None, news: None }
+        let (known, news, rejected) = Default::default();
+        Self { files, largest, looks_to_read, stamps, unread: 0, known, news, rejected }
     }
 
     /// From now on, only content that differs from the present content is new. Call this before the files are read:
@@ -85,6 +93,30 @@ impl FileWatch {
         true
     }
 
+    /// Reads the files if a look finds new content. `None` if it does not. What was read counts only if it is this
+    /// content, and not if an error `is_passing`: then the files are new again. So is rejected content after
+    /// [`STILL_WRONG`].
+    pub(crate) fn read<T, E>(
+        &mut self,
+        read: impl FnOnce() -> Result<T, E>,
+        is_passing: impl Fn(&E) -> bool,
+    ) -> Option<Result<T, E>> {
+        if self.rejected.is_some_and(|rejected| rejected.elapsed() >= STILL_WRONG) {
+            self.rejected = None;
+            self.forget();
+        }
+        if !self.look() {
+            return None;
+        }
+        let read = read();
+        if read.as_ref().is_err_and(is_passing) || self.content() != self.known {
+            self.forget();
+            return None;
+        }
+        self.rejected = read.is_err().then(Instant::now);
+        Some(read)
+    }
+
     /// Whether this look is to read the files. Some file systems do not report changes, and two changes may have the
     /// same time. Therefore a look now and then reads in any case.
     fn is_to_be_read(&mut self) -> bool {
@@ -110,7 +142,7 @@ impl FileWatch {
 }
 
 /// Whether an error is about this process and not about the file, such as too few descriptors or too little memory.
-fn is_passing(error: &io::Error) -> bool {
+pub(crate) fn is_passing(error: &io::Error) -> bool {
     use io::ErrorKind::{
         FileTooLarge, InvalidInput, IsADirectory, NotADirectory, NotFound, PermissionDenied,
     };
@@ -232,6 +264,27 @@ mod tests {
             change(&file).unwrap();
             assert_eq!([watch.look(), watch.look(), watch.look()], [false, true, false]);
         }
+    }
+
+    /// One look with too few descriptors kept an old certificate in force until the file changed once more.
+    #[tokio::test(start_paused = true)]
+    async fn what_could_not_be_read_or_was_rejected_is_read_again() {
+        let (_folder, file, mut watch) = watched("a");
+        fs::write(&file, "b").unwrap();
+        let is_passing = |error: &&str| *error == "passing";
+        let mut look = |read| watch.read(|| read, is_passing);
+        assert_eq!([look(Ok(())), look(Err("passing")), look(Ok(()))], [None; 3]);
+        assert_eq!([look(Err("wrong")), look(Ok(()))], [Some(Err("wrong")), None]);
+        tokio::time::advance(STILL_WRONG).await;
+        assert_eq!([look(Ok(())), look(Err("wrong"))], [None, Some(Err("wrong"))], "said again");
+        tokio::time::advance(STILL_WRONG).await;
+        assert_eq!([look(Ok(())), look(Ok(()))], [None, Some(Ok(()))]);
+        tokio::time::advance(STILL_WRONG).await;
+        assert_eq!([look(Ok(())), look(Ok(()))], [None; 2]);
+        let mut changed = || watch.read(|| fs::write(&file, "c"), |_| false).is_some();
+        fs::write(&file, "d").unwrap();
+        assert_eq!([changed(), changed()], [false; 2], "what was read may be either content");
+        assert_eq!([changed(), changed()], [false, true]);
     }
 
     #[test]

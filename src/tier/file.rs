@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, RwLock};
 
 use super::table::{TierFileError, TierTable};
-use crate::file::{FileWatch, FilesContent, read_ordinary_up_to};
+use crate::file::{FileWatch, FilesContent, is_passing, read_ordinary_up_to};
 use crate::request::key::KeySpec;
 
 /// After this number of looks the file is read even if its stamp is unchanged.
@@ -76,14 +76,14 @@ impl TierFile {
     /// second. Blocks while the file is read, which takes about half a second for a million lines.
     ///
     /// # Errors
-    /// If the new content cannot be used. The table from before stays in force. Each new content is an error once.
+    /// If the new content cannot be used. The table from before stays in force. Content that stays wrong is an error every five minutes.
     pub(crate) fn look(&self) -> Option<Result<Arc<TierTable>, TierFileError>> {
-        if !self.watch.lock().look() {
-            return None;
-        }
-        let content = read_ordinary_up_to(&self.path, LARGEST).map_err(TierFileError::from);
-        let read = |content: Vec<u8>| TierTable::read(&content, &self.by, self.loose_paths);
-        let read = content.and_then(read).map(Arc::new);
+        let read = || {
+            let content = read_ordinary_up_to(&self.path, LARGEST)?;
+            TierTable::read(&content, &self.by, self.loose_paths).map(Arc::new)
+        };
+        let is_passing = |error: &TierFileError| matches!(error, TierFileError::Read(error) if is_passing(error));
+        let read = self.watch.lock().read(read, is_passing)?;
         if let Ok(table) = &read {
             // Requests may wait for this lock. So the old table is dropped after the lock has been released.
             let old = std::mem::replace(&mut *self.table.write(), Arc::clone(table));

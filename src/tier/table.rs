@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::limit::key::Key;
 use crate::limit::name::Name;
 use crate::request::key::{KeySource, KeySpec, is_hash};
-use crate::request::overrides::{KeyOverrides, Part};
+use crate::request::overrides::{KeyOverrides, Part, of_alternative};
 use crate::text::misleads;
 
 /// The most characters of a name. The name of an override has as many.
@@ -143,10 +143,12 @@ impl TierTable {
         }
         match part.key() {
             Some(key) => {
-                // A number may stand in front of the hash.
-                let hash = value.rsplit('=').next().unwrap_or_default();
-                self.has_hashes |= is_hash(hash.as_bytes());
-                let hash = self.hasher.hash_one(key.as_bytes());
+                // A number may stand in front of the value. Everybody who reads the log has the hashes, so that what
+                // looks like one is never the value itself.
+                let is_hashed = of_alternative(value, source)
+                    .is_ok_and(|(_, value, of)| of.is_secret() && is_hash(value.as_bytes()));
+                self.has_hashes |= is_hashed;
+                let hash = self.hasher.hash_one((is_hashed, key.as_bytes()));
                 self.values.push(HashedValue { hash, line, at });
                 Ok(())
             }
@@ -173,14 +175,15 @@ impl TierTable {
 
     /// The line for a request with this key.
     pub(crate) fn find(self: &Arc<Self>, by: &KeySpec, key: &Key) -> Option<TierLine> {
-        let hashed = || self.has_hashes.then(|| by.hashed(key)).and_then(|key| self.at(&key));
+        let hashed = || self.has_hashes.then(|| by.hashed(key)).and_then(|key| self.at(true, &key));
         let in_network = || self.networks.find(key).map(|(at, _)| *at);
-        let at = self.at(key).or_else(hashed).or_else(in_network)?;
+        let at = self.at(false, key).or_else(hashed).or_else(in_network)?;
         Some(TierLine { table: Arc::clone(self), at })
     }
 
-    fn at(&self, key: &Key) -> Option<u32> {
-        let hash = self.hasher.hash_one(key.as_bytes());
+    /// The place of the text for a key, or for a key whose values are hashed.
+    fn at(&self, is_hashed: bool, key: &Key) -> Option<u32> {
+        let hash = self.hasher.hash_one((is_hashed, key.as_bytes()));
         let found = self.values.binary_search_by_key(&hash, |value| value.hash).ok()?;
         Some(self.values.get(found)?.at)
     }

@@ -9,10 +9,7 @@ use super::error::TlsError;
 use crate::file::read_ordinary;
 
 fn read(file: &Path) -> Result<Vec<u8>, TlsError> {
-    read_ordinary(file).map_err(|error| {
-        let fault = format!("cannot be read: {error}");
-        TlsError::of(file, fault, "expected a file that tidegate's user may read")
-    })
+    read_ordinary(file).map_err(|error| TlsError::unreadable(file, &error))
 }
 
 /// The certificates of a file in their order, at least one. Keys in the same file are skipped: many tools

@@ -62,9 +62,18 @@ fn a_value_may_stand_as_its_hash() {
     assert_eq!(plan(&spec, &file, "%2=of the session").as_deref(), Some("team"));
     assert_eq!(plan(&spec, &file, "%2=secret key").as_deref(), Some("free"));
     assert_eq!(plan(&spec, &file, "of the session"), None, "values of two parts never meet");
-    // Some values look like a hash.
-    assert_eq!(plan(&spec, &file, &first).as_deref(), Some("pro"));
+    // Whoever read the log had the plan.
+    for hash in [&first, &format!("%2={first}"), &format!("%2={second}")] {
+        assert_eq!(plan(&spec, &file, hash), None, "{hash}");
+    }
+    let of_hash = format!("{} pro\n", hash_of(first.as_bytes()));
+    assert_eq!(
+        plan(&spec, &of_hash, &first).as_deref(),
+        Some("pro"),
+        "such a key is named by its hash"
+    );
     let open = by("param:customer");
+    assert_eq!(plan(&open, &format!("{first} pro\n"), &first).as_deref(), Some("pro"));
     assert_eq!(
         plan(&open, &format!("{first} pro\n"), "secret key"),
         None,

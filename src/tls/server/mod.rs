@@ -170,10 +170,8 @@ impl Certificates {
     /// new files cannot be used. To be called about once a second. Blocks while a few small files are read.
     pub(crate) fn look(&self) -> Option<Result<String, TlsError>> {
         let mut watched = self.watched.lock();
-        if !watched.watch.look() {
-            return None;
-        }
-        let read = watched.files.read();
+        let WatchedFiles { files, watch, .. } = &mut *watched;
+        let read = watch.read(|| files.read(), TlsError::is_passing)?;
         Some(read.and_then(|material| self.take_over(&mut watched, material)))
     }
 
