@@ -278,12 +278,17 @@ impl SharedKeys {
         self.keys.lock().clone()
     }
 
+    /// Whether the keys are fetched, and none have come yet.
+    pub(crate) fn are_awaited(&self) -> bool {
+        matches!(self.spec.keys, Some(KeySetLocation::Url(_))) && self.current().is_empty()
+    }
+
     /// Puts other keys in force. Returns whether they differ from the keys before.
-    pub(crate) fn replace(&self, keys: KeySet) -> bool {
-        let mut current = self.keys.lock();
+    pub(crate) fn replace(&self, keys: impl Into<Arc<KeySet>>) -> bool {
+        let (keys, mut current) = (keys.into(), self.keys.lock());
         let differs = current.text != keys.text;
         if differs {
-            *current = Arc::new(keys);
+            *current = keys;
             self.version.fetch_add(1, Ordering::Release);
         }
         differs

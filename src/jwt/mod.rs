@@ -158,13 +158,18 @@ impl Tokens {
                 }
                 Err(fault) => {
                     // A new key may have the name of an old one.
-                    let is_missed = [TokenFault::UnknownKey, TokenFault::NoKeys, TokenFault::Signature];
+                    let is_missed =
+                        [TokenFault::UnknownKey, TokenFault::NoKeys, TokenFault::Signature];
                     if is_missed.contains(&fault) {
                         table.is_missed.notify_one();
                     }
                     failed.is_wrong |= fault == TokenFault::Signature;
                     failed.was_checked |= table.spec.keys.is_some() && fault.is_of_checked();
-                    first.get_or_insert(fault);
+                    // By the keys that are missing, the token may be right.
+                    match fault {
+                        TokenFault::NoKeys => first = Some(fault),
+                        fault => _ = first.get_or_insert(fault),
+                    }
                 }
             }
         }

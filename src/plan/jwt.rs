@@ -39,6 +39,16 @@ impl JwtSpec {
     pub(crate) fn named_of(&self, tables: usize) -> Option<Arc<str>> {
         (tables > 1).then(|| self.name.as_str().into())
     }
+
+    /// Whether its keys come from the same URL or file.
+    pub(crate) fn has_keys_of(&self, other: &Self) -> bool {
+        match (&self.keys, &other.keys) {
+            (Some(KeySetLocation::Url(one)), Some(KeySetLocation::Url(other))) => {
+                one.server == other.server && one.path == other.path
+            }
+            (one, other) => one.is_some() && one == other,
+        }
+    }
 }
 
 /// Where the keys of a `[jwt.NAME]` are.

@@ -79,6 +79,7 @@ pub(super) fn respond(
 /// The field that says what a client with these credentials has to do (RFC 6750, 3).
 fn credentials(error: &KeyError) -> Option<(HeaderName, HeaderValue)> {
     match error {
+        error if error.is_without_keys() => Some((RETRY_AFTER, HeaderValue::from_static("1"))),
         KeyError::Token(TokenFault::TooMany) => Some((RETRY_AFTER, HeaderValue::from_static("1"))),
         KeyError::Token(_) => Some((WWW_AUTHENTICATE, INVALID_TOKEN)),
         KeyError::Unverified { fault, .. } => {

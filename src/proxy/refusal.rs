@@ -124,6 +124,7 @@ impl Refusal<'_> {
                     // `rejection` composes the answer to a throttled request by the file's settings.
                     Refused::Key { error: KeyError::Token(TokenFault::TooMany), .. }
                     | Refused::Throttled { .. } => Status::ResourceExhausted,
+                    Refused::Key { error, .. } if error.is_without_keys() => Status::Unavailable,
                     Refused::Key { error, .. } if error.asks_for_credentials() => {
                         Status::Unauthenticated
                     }

@@ -36,10 +36,11 @@ use self::occasions::{Occasion, Occasions};
 use self::open_files::OpenFiles;
 use self::sockets::KeptSockets;
 use self::successor::{StartCommand, Successor};
-use self::token_keys::token_keys;
+use self::token_keys::{first_keys, token_keys};
 use crate::admin::{self, Admin};
 use crate::clock::Clock;
 use crate::config::FileText;
+use crate::file::STILL_WRONG;
 use crate::observe::candidate_log::CandidateLog;
 use crate::observe::events;
 use crate::observe::log::LogGuard;
@@ -50,9 +51,6 @@ use crate::reload::Reload;
 use crate::tls::server::Certificates;
 use crate::upstream::health::check::HealthChecks;
 use crate::worker::{self, Orders, Process, Published};
-
-/// The time between two log lines about a file that stays wrong.
-const STILL_WRONG: Duration = Duration::from_secs(300);
 
 /// The time between two log lines that say that every limit is in shadow.
 const SHADOW_PAUSE: Duration = Duration::from_secs(3600);
@@ -93,7 +91,7 @@ pub(crate) fn run(start: Start) -> Result<(), RunError> {
         .build_local(LocalOptions::default())
         .map_err(|error| RunError::Start(format!("cannot start a runtime: {error}").into()))?;
     let result = runtime.block_on(async {
-        let mut supervisor = Supervisor::start(start).map_err(RunError::Start)?;
+        let mut supervisor = Supervisor::start(start).await.map_err(RunError::Start)?;
         supervisor.supervise().await.map_err(|error| {
             events::process_failed(&error);
             RunError::Failed
@@ -142,9 +140,9 @@ struct Supervisor {
 
 impl Supervisor {
     /// Opens the sockets and starts the workers.
-    fn start(start: Start) -> Result<Self, Box<dyn Error>> {
+    async fn start(start: Start) -> Result<Self, Box<dyn Error>> {
         let plan = Arc::new(start.plan);
-        let occasions =
+        let mut occasions =
             Occasions::new().map_err(|error| format!("cannot listen for signals: {error}"))?;
         let command = StartCommand::of_this_process()
             .map_err(|error| format!("cannot find the program's own path: {error}"))?;
@@ -167,6 +165,11 @@ impl Supervisor {
         let (stop, stop_orders) = watch::channel(false);
         let certificates = certificates(&plan)?;
         let sockets = sockets::open(&plan, &certificates, workers, start.inherited)?;
+        let keys = published.borrow().keys.clone();
+        tokio::select! {
+            () = first_keys(&keys) => {}
+            () = occasions.wait_for_signal() => {}
+        }
         let orders =
             Orders { plan: plan_orders.clone(), draining: draining_orders, stop: stop_orders };
         let workers = sockets

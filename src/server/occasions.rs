@@ -45,6 +45,8 @@ pub(super) struct Occasions {
     interrupt: Signal,
     hang_up: Signal,
     hand_over: Signal,
+    /// A signal that came while nothing else could be done.
+    pending: Option<Occasion>,
 }
 
 impl Occasions {
@@ -59,11 +61,15 @@ impl Occasions {
             interrupt: signal(SignalKind::interrupt())?,
             hang_up: signal(SignalKind::hangup())?,
             hand_over: signal(SignalKind::user_defined2())?,
+            pending: None,
         })
     }
 
     /// The next occasion. Nothing is lost if this future is dropped.
     pub(super) async fn next(&mut self) -> Occasion {
+        if let Some(pending) = self.pending.take() {
+            return pending;
+        }
         tokio::select! {
             _ = self.tick.tick() => Occasion::Tick,
             _ = self.sweep.tick() => Occasion::Sweep,
@@ -75,6 +81,16 @@ impl Occasions {
                 let closed = self.on_terminal && !io::stdout().is_terminal();
                 if closed { Occasion::End } else { Occasion::Reload }
             }
+        }
+    }
+
+    /// Waits for a signal. It is the next occasion.
+    pub(super) async fn wait_for_signal(&mut self) {
+        let is_timer =
+            |it: &Occasion| matches!(it, Occasion::Tick | Occasion::Sweep | Occasion::Look);
+        while self.pending.as_ref().is_none_or(is_timer) {
+            self.pending = None;
+            self.pending = Some(self.next().await);
         }
     }
 }

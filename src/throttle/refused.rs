@@ -49,6 +49,7 @@ impl Refused<'_> {
         match self {
             Self::Key { error: KeyError::Token(TokenFault::TooMany), .. }
             | Self::Throttled { .. } => 429,
+            Self::Key { error, .. } if error.is_without_keys() => 503,
             Self::Key { error, .. } if error.asks_for_credentials() => 401,
             Self::Key { .. } | Self::Cost { .. } => 400,
             Self::StoreUnavailable => 503,

@@ -112,6 +112,14 @@ pub enum KeyError {
 }
 
 impl KeyError {
+    /// Whether no keys were read yet, so that the token may be right. The answer is then 503.
+    pub(crate) fn is_without_keys(&self) -> bool {
+        matches!(
+            self,
+            Self::Token(TokenFault::NoKeys) | Self::Unverified { fault: TokenFault::NoKeys, .. }
+        )
+    }
+
     /// Whether the client has to show who it is, or has shown it in vain. Then the answer is 401.
     pub(crate) fn asks_for_credentials(&self) -> bool {
         let are_credentials = |source: &KeySource| match source {

@@ -59,7 +59,9 @@ fn without_the_server_the_last_keys_stay_and_each_way_is_told_once() {
     assert_eq!((&line["jwt"], &line["level"]), (&"main".into(), &"WARN".into()));
     assert!(line["error"].as_str().unwrap().contains("Connection refused"), "{line}");
     let reply = ask(proxy.address, &signer.of("a"));
-    assert_eq!(reply.status, 401, "before any were read, tokens are invalid");
+    assert_eq!(reply.status, 503, "before any were read, the token may be right");
+    assert_eq!(reply.header("retry-after").as_deref(), Some("1"));
+    assert_eq!(ask(proxy.address, "no.jwt.at-all").status, 401);
     let server = KeyServer::on(&port, &[&signer]);
     proxy.log.wait("jwt keys read", |line| line["keys"] == 1);
     assert_eq!(ask(proxy.address, &signer.of("a")).status, 200);
@@ -106,8 +108,7 @@ fn a_reload_keeps_the_keys_of_a_table_that_stays() {
     );
     assert_eq!(ask(proxy.address, &signer.of("a")).status, 200);
     assert_eq!(server.fetches(), 1);
-    // Another table begins without keys. The log shows what has changed.
-    server.has(&[&signer]);
+    // Another field of the table threw its keys away, while their server was away. The log shows what has changed.
     let table = server.table("invalid = \"reject\"\nrefresh = \"2h\"");
     proxy.reload(&Proxy::answering().section(&table).limit("one", LIMIT).text());
     let changed = proxy.log.with("config reloaded").pop().unwrap();
@@ -115,7 +116,30 @@ fn a_reload_keeps_the_keys_of_a_table_that_stays() {
         changed["changed"].as_array().unwrap().contains(&Value::from("jwt.main refresh 1h -> 2h")),
         "{changed}"
     );
-    wait_until("the keys are fetched again", || ask(proxy.address, &signer.of("a")).status == 200);
+    assert_eq!(ask(proxy.address, &signer.of("a")).status, 200);
+    let table = table.replace("[jwt.main]", "[jwt.other]");
+    proxy.reload(&Proxy::answering().section(&table).limit("one", LIMIT).text());
+    assert_eq!(ask(proxy.address, &signer.of("a")).status, 200, "another name");
+    let fetches = server.fetches();
+    server.has(&[&signer]);
+    wait_until("the keys are fetched again", || server.fetches() > fetches);
+    assert_eq!(ask(proxy.address, &signer.of("a")).status, 200);
+}
+
+/// A process took requests before the first keys had come, at a start and at each upgrade.
+#[test]
+fn the_first_request_finds_the_keys() {
+    let signer = Signer::new("a");
+    let server = KeyServer::start(&[]);
+    server.says("");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            wait_until("a fetch fails", || server.fetches() > 0);
+            server.has(&[&signer]);
+        });
+        let proxy = proxy(&server.table("invalid = \"reject\"")).start();
+        assert_eq!(statuses(&proxy, &[&signer.of("a")]), [200]);
+    });
 }
 
 #[test]
@@ -145,5 +169,5 @@ fn keys_are_fetched_by_tls_from_a_server_that_can_be_trusted() {
         Tidegate::start_with(&text, |command| _ = command.env("SSL_CERT_FILE", other.ca()));
     let line = doubting.log.wait("jwt keys unavailable", |_| true);
     assert!(line["error"].as_str().unwrap().contains("certificate"), "{line}");
-    assert_eq!(ask(doubting.address, &signer.of("a")).status, 401);
+    assert_eq!(ask(doubting.address, &signer.of("a")).status, 503);
 }
