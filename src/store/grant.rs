@@ -132,7 +132,7 @@ impl Grant {
     }
 
     /// Ends the grant at the time `now`. `used` says how much more or less the request used than it took.
-    pub(crate) fn settle_at(mut self, used: Difference, now: Timestamp) {
+    pub fn settle_at(mut self, used: Difference, now: Timestamp) {
         let source = self.end();
         self.settle_with(source, used, now);
     }

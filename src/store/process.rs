@@ -116,7 +116,7 @@ impl ProcessStore {
 
     /// Takes over the limits of the start or of a reload. From now on settlements and overrides use their figures, and
     /// the log lines of an outage name their `on_store_error`.
-    pub(crate) fn put_in_force(&self, limits: &[Arc<LimitSpec>]) {
+    pub fn put_in_force(&self, limits: &[Arc<LimitSpec>]) {
         self.current_limits.put(limits);
         self.running.put_limits(limits);
         if let Some(redis) = &self.redis {
