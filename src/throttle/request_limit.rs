@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::Refused;
@@ -44,7 +43,7 @@ pub(super) struct Open<'p> {
     /// shadow do, and nobody is told.
     pub(super) beside: Vec<Claim<'p>>,
     /// The limits that do not enforce, and cannot read the key or the cost of the request.
-    pub(super) unread: SmallVec<[UnreadLimit<'p>; 1]>,
+    pub(super) unread: Vec<UnreadLimit<'p>>,
     /// Whether another request of the same call was refused before its limits. Then this one takes nothing, and counts
     /// nowhere.
     pub(super) is_void: bool,
