@@ -36,7 +36,8 @@ pub(crate) struct ConnectionPlaces {
 struct OpenConnections {
     next: u64,
     all: HashMap<u64, Arc<Idleness>>,
-    /// Those that were idle for longest at the last look, with the time since when they are. The longest is the last.
+    /// The connections that had been idle for longest at the last look. Each has the time at which it became idle. The
+    /// one that became idle first is the last of the list.
     found: Vec<(u64, Arc<Idleness>)>,
     /// When a look last found none.
     looked: Option<Instant>,

@@ -148,8 +148,8 @@ pub(super) fn has_malformed_length(headers: &HeaderMap, seen: Seen) -> bool {
             .any(|length| length.is_empty() || !length.as_bytes().iter().all(u8::is_ascii_digit))
 }
 
-/// Removes the fields that `connection` names, but for those that are kept. What is kept may still be removed for
-/// itself.
+/// Removes the fields that `connection` names. A field for which `is_kept` is true stays. Another step may still remove
+/// it.
 pub(crate) fn remove_named(
     headers: &mut HeaderMap,
     seen: Seen,

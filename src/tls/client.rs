@@ -22,7 +22,7 @@ pub struct ClientTlsSpec {
 }
 
 impl ClientTlsSpec {
-    /// The name in the servers' certificates, if it is named here and is no address.
+    /// The value of `server_name`, if the file has it and it is a name. An address is no host name.
     pub(crate) fn host_name(&self) -> Option<&str> {
         match &self.server_name {
             Some(ServerName::DnsName(name)) => Some(name.as_ref()),

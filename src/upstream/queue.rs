@@ -28,11 +28,11 @@ struct QueueState {
     uploads: usize,
     uploads_of: HashMap<IpAddr, usize>,
     /// In the order of arrival.
-    waiting: VecDeque<WaitingRequest>,
+    waiting: VecDeque<UpstreamWaiter>,
 }
 
 #[derive(Debug)]
-struct WaitingRequest {
+struct UpstreamWaiter {
     by: RequestOrigin,
     give: oneshot::Sender<Entered>,
 }
@@ -76,8 +76,9 @@ pub(crate) enum QueueError {
 impl QueueState {
     /// Counts a request as in flight, if there may be one more. Returns whether it is counted.
     ///
-    /// The uploads, and once more those of the client, must be fewer than the maximum. So one client has at most half of
-    /// the permits while it sends its bodies, and each further client half of those that are left.
+    /// An upload begins only if the number of all uploads plus that of this client's uploads is below the maximum. So
+    /// one client has at most half of the permits while it sends its bodies. Each further client has at most half of
+    /// the permits that are left.
     fn begin(&mut self, RequestOrigin { client, uploads }: RequestOrigin) -> bool {
         if self.in_flight >= self.most {
             return false;
@@ -95,12 +96,12 @@ impl QueueState {
     }
 
     /// Begins the request that has waited longest of those that may begin.
-    fn next(&mut self) -> Option<WaitingRequest> {
+    fn next(&mut self) -> Option<UpstreamWaiter> {
         while self.waiting.front().is_some_and(|first| first.give.is_closed()) {
             self.waiting.pop_front();
         }
         let next = (0..self.waiting.len()).find(|at| {
-            let WaitingRequest { by, give } = &self.waiting[*at];
+            let UpstreamWaiter { by, give } = &self.waiting[*at];
             let by = *by;
             !give.is_closed() && self.begin(by)
         })?;
@@ -136,7 +137,7 @@ impl RequestQueue {
                 return Err(QueueError::Full);
             }
             let (give, given) = oneshot::channel();
-            state.waiting.push_back(WaitingRequest { by, give });
+            state.waiting.push_back(UpstreamWaiter { by, give });
             given
         };
         // A reload may have raised the maximum.
@@ -156,7 +157,7 @@ impl RequestQueue {
     /// Gives permits to the requests that have waited longest, while there are any.
     fn advance(self: &Arc<Self>) {
         loop {
-            let Some(WaitingRequest { by, give }) = self.state.lock().next() else { return };
+            let Some(UpstreamWaiter { by, give }) = self.state.lock().next() else { return };
             // If the request has left meanwhile, its permits are dropped here, and the next request gets them.
             let _ = give.send(self.permits(by));
         }

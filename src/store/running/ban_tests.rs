@@ -28,7 +28,7 @@ fn client(number: usize) -> IpAddr {
     IpAddr::from(u32::try_from(number).unwrap().to_be_bytes())
 }
 
-/// Rejects a request of one client for this path at each of these seconds. This process has no Redis.
+/// Counts rejections of one key, the path, at these seconds. All requests come from one client. There is no Redis.
 fn reject(running: &RunningOverrides, spec: &Arc<LimitSpec>, path: &str, seconds: &[u64]) {
     for second in seconds {
         running.count_rejection(spec, &key(path), client(0), at(second * SECOND).into(), false);

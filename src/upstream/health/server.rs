@@ -265,8 +265,8 @@ impl ServerState {
     /// How to try the server, if it was set aside and may be tried now. Only one caller gets an answer. The next
     /// connection is tried after `time_limit`, the next request after a longer pause. A request tries the server only
     /// if the pause has been over for as long as `overdue`. If `overdue` is `None`, no request tries it. No request
-    /// tries a server that fails its health checks, or that asked for a pause. The request of a client that may itself be
-    /// the reason for a broken trial leaves the next one to others, as long as they may come.
+    /// tries a server that fails its health checks, or that asked for a pause. If a trial broke, its client may be
+    /// the reason. For some time the next trial is then left to requests of other clients.
     pub(super) fn due(
         &self,
         time_limit: Duration,
