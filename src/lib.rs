@@ -11,8 +11,10 @@
 //! - [`redis`]: the client of Redis: servers, connections, calls. [`store`] alone uses it.
 //! - [`throttle`]: where a request meets its limits.
 //! - [`upstream`]: the API's servers: connections, balancing, retries.
-//! - [`decide`]: calls of other proxies that ask for a decision, and the answers to them.
-//! - [`proxy`]: the way of one request, and the answers that tidegate gives itself.
+//! - [`answer`]: what tidegate says by itself: refusals, rejections, the `ratelimit` fields, gRPC.
+//! - [`exchange`]: a request that is under way: its client's connection, its record, its response's body.
+//! - [`proxy`]: the service of `server.listen`: the way of one request that is forwarded.
+//! - [`decide`]: the service of `decide.listen`: calls of other proxies, and the answers to them.
 //! - [`downstream`]: a client's connection: accepted, watched by its timer, closed.
 //! - [`wire`]: what connections on both sides have in common: writing in pieces, and bounds on reading. How servers
 //!   are found by their names, and connected to.
@@ -25,12 +27,12 @@
 //!
 //! # A request's walk
 //! `downstream::accept` accepts a connection on one worker; hyper reads its requests, and `downstream::http1` or
-//! `http2` hands each to `Proxy::handle`: the plan in force and the time. [`reading`] finds the host, the path's normal
+//! `http2` hands each to the service of its port, `Proxy::answer`. [`reading`] finds the host, the path's normal
 //! form, the client's address and the route. Then `Throttle::admit` reads one key for each limit, chooses the figures
 //! for this key (`throttle::gather`), and asks the store once. A request that passes only after a wait is held.
-//! `Upstream::send` sends the request that passes. The answer flows back through `proxy::body`, and its end settles,
-//! counts and logs the request. If a request does not pass a step, `proxy::refusal` says why, and `proxy::answer` makes
-//! the response. A client that leaves drops its request, and with it what the request holds: a dropped grant goes back
+//! `Upstream::send` sends the request that passes. The answer flows back through `exchange::body`, and its end
+//! settles, counts and logs the request (`exchange::record`). If a request does not pass a step, `answer::refusal` says
+//! why, and [`answer`] makes the response. A client that leaves drops its request, and with it what the request holds: a dropped grant goes back
 //! to its bucket (`store::grant`). If Redis decides, the head of `store/script/shell.lua` explains the numbers that
 //! go between Rust and Lua.
 //!
@@ -38,9 +40,9 @@
 //! An algorithm in `limit::algorithm` decides when the request could go. Its answer is a `limit::decision::Decision`
 //! with the wait in microseconds. The store puts the decision into the limit's claim, and `verdict` in `store/claim.rs`
 //! combines all claims to one answer: the longest wait counts. `throttle` either holds the request for that time, or
-//! adds `reject.jitter` and returns `Refused::Throttled`. `observe::throttled` writes the log line. `proxy::answer`
+//! adds `reject.jitter` and returns `Refused::Throttled`. `observe::throttled` writes the log line. `answer`
 //! rounds the wait up to whole seconds for `retry-after` (`whole_seconds` in `limit/decision.rs`).
-//! `proxy/headers/quotas.rs` writes the `ratelimit` fields. `proxy::rejection` composes the response, for gRPC too.
+//! `answer/quotas.rs` writes the `ratelimit` fields. `answer::rejection` composes the response, for gRPC too.
 //!
 //! # A new setting, from its declaration to its use
 //! [`plan`] has a field for its value, of a type that cannot hold a wrong value. One line in `SETTINGS` of its section
@@ -60,11 +62,13 @@
 //! at once (`upstream::times`). A bucket is known by its limit's name, algorithm and key. It stays while these stay.
 
 pub mod admin;
+mod answer;
 pub mod cli;
 pub mod clock;
 pub mod config;
 mod decide;
 pub mod downstream;
+mod exchange;
 pub mod file;
 pub mod jwt;
 pub mod limit;

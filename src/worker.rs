@@ -31,9 +31,11 @@ use tokio_util::task::TaskTracker;
 
 use crate::clock::{Clock, every};
 use crate::config::ConfigRecord;
-use crate::decide::Leases;
+use crate::decide::{Decider, Leases};
 use crate::downstream::accept::{self, ConnectionLimit};
+use crate::downstream::service::Service;
 use crate::downstream::{Listener, Port};
+use crate::exchange::{Active, WorkerContext, WorkerTasks};
 use crate::jwt::Tokens;
 use crate::jwt::keys::SharedKeys;
 use crate::limit::name::Name;
@@ -43,7 +45,7 @@ use crate::observe::metrics::{Metrics, WorkerMetrics};
 use crate::observe::throttled::Throttled;
 use crate::observe::trace::SpanQueue;
 use crate::plan::{KeyDisplay, Plan};
-use crate::proxy::{Active, Proxy, WorkerTasks};
+use crate::proxy::Proxy;
 use crate::store::{self, Store};
 use crate::throttle::{Throttle, Waiting};
 use crate::upstream::Upstream;
@@ -199,15 +201,20 @@ pub async fn run(
         metrics: metrics.clone(),
     };
     let first = Rc::new(activate(&published, None, &process, &metrics));
-    let (clock, leases) = (process.clock.clone(), process.leases.clone());
     let tasks = WorkerTasks::new(process.abandoned.clone());
-    let proxy = Rc::new(Proxy::new(first, throttle, clock, leases, tasks));
+    let context = Rc::new(WorkerContext::new(first, throttle, process.clock.clone(), tasks));
+    let proxy = Rc::new(Proxy::new(context.clone()));
+    let decider = Rc::new(Decider::new(context.clone(), process.leases.clone()));
     let mut listening = JoinSet::new();
     let (tell, news) = watch::channel(*orders.draining.borrow_and_update());
     for (listener, port) in listeners {
         let listener = listener.in_runtime()?;
         let (limit, news) = (process.connections.clone(), news.clone());
-        listening.spawn_local(accept::listen(listener, port, proxy.clone(), limit, news));
+        let service = match port {
+            Port::Plain | Port::Tls(_) => Service::Proxy(proxy.clone()),
+            Port::Decide(_) => Service::Decide(decider.clone()),
+        };
+        listening.spawn_local(accept::listen(listener, port, service, limit, news));
     }
     let mut prune = every(PRUNE);
     loop {
@@ -218,9 +225,9 @@ pub async fn run(
                 }
                 let published = orders.plan.borrow_and_update().clone();
                 metrics.candidates.put_in_force(&published.plan.limits, process.clock.now());
-                let before = proxy.active();
+                let before = context.active();
                 let active = activate(&published, Some(&before), &process, &metrics);
-                proxy.activate(Rc::new(active));
+                context.activate(Rc::new(active));
                 // The connections look at their time-outs.
                 tell.send_modify(|_| {});
             }
@@ -228,20 +235,20 @@ pub async fn run(
                 tell.send_replace(*orders.draining.borrow_and_update());
             }
             _ = prune.tick() => {
-                for upstream in &proxy.active().upstreams {
+                for upstream in &context.active().upstreams {
                     upstream.prune(Instant::now());
                 }
             }
             () = async { let _ = orders.stop.wait_for(|stop| *stop).await; } => {
                 listening.abort_all();
-                proxy.tasks.cut().await;
+                context.tasks.cut().await;
                 process.leases.sweep(None);
                 // What was allowed here may be settled by another worker.
                 drop(serving);
                 process.serving.wait().await;
                 // Waits until the costs of the last responses, and the slots of cut requests, are settled
                 // in the store.
-                proxy.throttle().store.leave().await;
+                context.throttle.store.leave().await;
                 return Ok(());
             }
         }

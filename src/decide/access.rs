@@ -3,7 +3,7 @@
 use http::header::{HeaderName, ORIGIN};
 use http::request;
 
-use super::Form;
+use super::form::Form;
 use crate::percent;
 use crate::request::credentials::{bearer, is_secret};
 use crate::request::site::{is_local, is_of_another_site};

@@ -10,7 +10,8 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value as Json, json};
 
 use super::fields::{self, OF_BODY};
-use super::{Asked, BadCall, DecidedRequest, Form, Question};
+use super::form::BadCall;
+use super::{Asked, DecidedRequest, Question};
 use crate::limit::decision::{Outcome, whole_milliseconds};
 use crate::limit::rate::{Cost, MAX_TOKENS};
 use crate::observe::metrics::{DecisionKind, OUTCOMES};
@@ -84,7 +85,7 @@ impl<'de> Deserialize<'de> for Values {
 /// How a request ended that was allowed before.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "an object with an `id`")]
-pub(crate) struct RequestEnd {
+pub(super) struct RequestEnd {
     pub(super) id: String,
     /// The status of its response.
     #[serde(default, deserialize_with = "status")]
@@ -97,7 +98,7 @@ pub(crate) struct RequestEnd {
 ///
 /// # Errors
 /// Where the body is not JSON of this form.
-pub(crate) fn questions(body: &[u8]) -> Result<Vec<Asked>, BadCall> {
+pub(super) fn questions(body: &[u8]) -> Result<Vec<Asked>, BadCall> {
     let all: serde_json::Result<Vec<CheckQuestion>> = match is_list(body) {
         true => serde_json::from_slice(body),
         false => serde_json::from_slice(body).map(|one| vec![one]),
@@ -148,7 +149,7 @@ fn question(asked: CheckQuestion) -> Result<Asked, BadCall> {
         let says = format!("`cost` must be a whole number from 1 to {MAX_TOKENS}");
         return Err(BadCall::Body(says));
     }
-    Ok((head, Question { fault, ip, cost, ..Question::plain(Form::Check) }))
+    Ok((head, Question { fault, ip, cost, ..Question::default() }))
 }
 
 impl RequestEnd {
@@ -156,7 +157,7 @@ impl RequestEnd {
     ///
     /// # Errors
     /// Where it is not JSON of this form.
-    pub(crate) fn read(body: &[u8]) -> Result<Self, BadCall> {
+    pub(super) fn read(body: &[u8]) -> Result<Self, BadCall> {
         serde_json::from_slice(body).map_err(unreadable)
     }
 }
@@ -171,7 +172,7 @@ fn unreadable(error: serde_json::Error) -> BadCall {
 }
 
 /// The body of the answer to a call with this body.
-pub(crate) fn answer(decided: Vec<DecidedRequest<'_>>, body: &[u8]) -> String {
+pub(super) fn answer(decided: Vec<DecidedRequest<'_>>, body: &[u8]) -> String {
     let mut answers = decided.into_iter().map(DecidedRequest::json);
     match answers.next() {
         Some(answer) if !is_list(body) => answer.to_string(),

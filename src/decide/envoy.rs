@@ -12,7 +12,8 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 use prost::Message;
 
 use super::fields::{self, OF_BODY};
-use super::{Asked, BadCall, DecidedRequest, Form, Question};
+use super::form::BadCall;
+use super::{Asked, DecidedRequest, Question};
 use crate::limit::decision::Outcome;
 use crate::limit::rate::MAX_TOKENS;
 use crate::plan::Plan;
@@ -120,7 +121,7 @@ struct ProtoDuration {
 ///
 /// # Errors
 /// Where the body is not one message of this form.
-pub(crate) fn questions(mut body: Bytes, plan: &Plan) -> Result<Vec<Asked>, BadCall> {
+pub(super) fn questions(mut body: Bytes, plan: &Plan) -> Result<Vec<Asked>, BadCall> {
     // The prefix of a message: whether it is compressed, and its length (`PROTOCOL-HTTP2.md` of grpc/grpc).
     if body.try_get_u8().is_ok_and(|flag| flag != 0) {
         return Err(BadCall::Compressed);
@@ -197,7 +198,7 @@ fn question(
         true => Hits::GivenBack,
         false => Hits::Reported,
     };
-    Ok((head, Question { form: Form::Envoy, fault, ip, cost, hits, limits }))
+    Ok((head, Question { fault, ip, cost, hits, limits }))
 }
 
 /// The indexes of the limits with these names in the plan. Those that are off are left out.
@@ -217,7 +218,7 @@ fn named(names: &str, plan: &Plan) -> Result<Vec<u32>, String> {
 
 /// The message that answers a call, as gRPC sends it. The client gets the fields and the body of the descriptor that
 /// decides: the one that is refused for the longest time, or has the fewest tokens left.
-pub(crate) fn answer(all: &[DecidedRequest<'_>]) -> Bytes {
+pub(super) fn answer(all: &[DecidedRequest<'_>]) -> Bytes {
     let decisive = all.iter().max_by_key(|it| {
         (it.refused.is_some(), decisive(&it.quotas).map(|quota| strictness(quota)))
     });

@@ -10,7 +10,8 @@ use http::header::{
 };
 use http::{Method, Request, Response, StatusCode, Uri, request};
 
-use super::{Asked, BadCall, DecidedRequest, Form, Question};
+use super::form::{BadCall, Form};
+use super::{Asked, DecidedRequest, Question};
 use crate::request::target::encoded;
 
 /// The status of a refused request, in an answer whose own status cannot say it.
@@ -36,7 +37,7 @@ pub(super) const OF_BODY: PartNames = PartNames { method: "method", path: "path"
 ///
 /// # Errors
 /// Where a field is missing, comes twice or cannot be read.
-pub(crate) fn question(form: Form, call: &mut request::Parts) -> Result<Asked, BadCall> {
+pub(super) fn question(form: Form, call: &mut request::Parts) -> Result<Asked, BadCall> {
     let mut headers = mem::take(&mut call.headers);
     let names = match form {
         Form::ForwardAuth => OF_TRAEFIK,
@@ -63,10 +64,10 @@ pub(crate) fn question(form: Form, call: &mut request::Parts) -> Result<Asked, B
     match head(&names, method, Some(path.as_bytes()), host, headers) {
         // Proxies pass a `#` on. It is the client's, and is refused as an ambiguous path is.
         (head, fault @ Some(_)) if path.as_bytes().contains(&b'#') => {
-            Ok((head, Question { fault, ..Question::plain(form) }))
+            Ok((head, Question { fault, ..Question::default() }))
         }
         (_, Some(fault)) => Err(fault),
-        (head, None) => Ok((head, Question::plain(form))),
+        (head, None) => Ok((head, Question::default())),
     }
 }
 
@@ -82,7 +83,7 @@ fn one<'h>(headers: &'h HeaderMap, name: &'static str) -> Result<&'h HeaderValue
 
 /// The answer to a call of this form: the one for the client, as it is, but for nginx. That takes each other status
 /// than 403 for a failure, and reads no body.
-pub(crate) fn answer(form: Form, decided: DecidedRequest<'_>) -> Response<Bytes> {
+pub(super) fn answer(form: Form, decided: DecidedRequest<'_>) -> Response<Bytes> {
     let mut answer = decided.answer;
     if form == Form::AuthRequest && decided.refused.is_some() {
         let status = answer.status().as_u16();

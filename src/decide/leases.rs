@@ -37,7 +37,7 @@ impl Leases {
     }
 
     /// Ends a request. Returns false where there is none with this id.
-    pub(crate) fn settle(&self, ended: &RequestEnd) -> bool {
+    pub(super) fn settle(&self, ended: &RequestEnd) -> bool {
         let is_id = ended.id.len() == 32 && !ended.id.starts_with('+');
         let number = u128::from_str_radix(&ended.id, 16).ok().filter(|_| is_id);
         let permit = number.and_then(|number| self.0.lock().remove(&number));

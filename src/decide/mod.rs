@@ -1,214 +1,207 @@
-//! Calls of other proxies, which ask whether a request of theirs may go (`[decide]`). `proxy` decides about that
-//! request as about one of its own, and forwards nothing.
+//! The service of `decide.listen`. Other proxies call it and ask whether a request of theirs may go. It decides about
+//! that request as `proxy` does about one of its own, and forwards nothing.
 //!
 //! Each kind of call is a [`Form`]. A form makes [`Question`]s of a call, and of what was decided the answer to the
 //! call. In some forms a request stands in header fields of the call: `fields` reads these. In others requests stand in
-//! the body: `check` and `envoy` read those. `access` checks the token. `leases` keeps what a request holds until
-//! somebody tells its end.
+//! the body: `check` and `envoy` read those. `requests` decides about them. `access` checks the token. `leases` keeps
+//! what a request holds until somebody tells its end.
 
 mod access;
-pub(crate) mod check;
-pub(crate) mod envoy;
-pub(crate) mod fields;
+mod check;
+mod envoy;
+mod fields;
+mod form;
 mod leases;
+mod requests;
 
 use std::borrow::Cow;
 use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
 
-use bytes::Bytes;
-use http::{Method, Response, StatusCode, request};
+use bytes::{Bytes, BytesMut};
+use http::header::{CACHE_CONTROL, HeaderValue};
+use http::{Response, StatusCode, request};
+use http_body_util::BodyExt as _;
+use tokio::time::timeout;
 
-pub(crate) use self::leases::{Lease, Leases};
+use self::check::RequestEnd;
+use self::form::{BadCall, Form};
+use self::leases::Lease;
+pub(crate) use self::leases::Leases;
+use crate::answer::protocol::GrpcKind;
+use crate::answer::refusal::Refusal;
+use crate::answer::response::{NO_STORE, own};
+use crate::exchange::body::{Answer, ResponseBody};
+use crate::exchange::client::ClientConnection;
+use crate::exchange::{Active, ClientLeft, Exchange, WorkerContext};
 use crate::observe::metrics::DecisionKind;
-use crate::request::client::ClientHeader;
-use crate::throttle::{Hits, MOST_LIMITS, Quotas};
+use crate::throttle::{Hits, Quotas, Refused};
+use crate::upstream::progress::BodyFault;
+use crate::wire::upload::ClientBody;
 
-/// The form in which a proxy asks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
-    /// `auth_request` of nginx.
-    AuthRequest,
-    /// ForwardAuth of Traefik, and `forward_auth` of Caddy.
-    ForwardAuth,
-    /// Anybody's code, with requests in the body.
-    Check,
-    /// The same code, with how a request ended.
-    Settle,
-    /// Envoy, with descriptors of requests in a gRPC message.
-    Envoy,
-    /// Nothing is asked at this path.
-    Unknown,
+/// The most bytes of a call's body.
+const MOST: usize = 1024 * 1024;
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// One worker's service of `decide.listen`.
+pub(crate) struct Decider {
+    pub(crate) context: Rc<WorkerContext>,
+    /// What requests hold that other proxies forward.
+    leases: Arc<Leases>,
 }
 
 /// What is asked about a request.
-#[derive(Debug)]
-pub(crate) struct Question {
-    pub(crate) form: Form,
+#[derive(Debug, Default)]
+struct Question {
     /// Why the request is to be refused before all limits. It is taken out for the answer.
-    pub(crate) fault: Option<BadCall>,
+    fault: Option<BadCall>,
     /// Who sent the request to the caller, if the caller says so here.
-    pub(crate) ip: Option<IpAddr>,
+    ip: Option<IpAddr>,
     /// What the request takes, in place of what its limits say. With 0 it takes nothing.
-    pub(crate) cost: Option<u64>,
+    cost: Option<u64>,
     /// What this cost is.
-    pub(crate) hits: Hits,
+    hits: Hits,
     /// The indexes of the request's limits in the plan, in place of those of its route.
-    pub(crate) limits: Option<Vec<u32>>,
+    limits: Option<Vec<u32>>,
 }
 
 /// The head of a request, and what is asked about the request.
-pub(crate) type Asked = (request::Parts, Question);
+type Asked = (request::Parts, Question);
 
 /// What was decided about a request of a call.
-pub(crate) struct DecidedRequest<'p> {
-    pub(crate) decision: DecisionKind,
-    pub(crate) quotas: Quotas<'p>,
+struct DecidedRequest<'p> {
+    decision: DecisionKind,
+    quotas: Quotas<'p>,
     /// Why the request is refused; `None` where it may go.
-    pub(crate) refused: Option<Cow<'static, str>>,
+    refused: Option<Cow<'static, str>>,
     /// The answer for its client.
-    pub(crate) answer: Response<Bytes>,
+    answer: Response<Bytes>,
     /// What the request holds, where somebody tells its end.
-    pub(crate) lease: Option<Lease<'p>>,
+    lease: Option<Lease<'p>>,
 }
 
-/// Why a call asks nothing.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum BadCall {
-    /// The path is none of ours.
-    #[error(
-        "nothing is asked here: the paths are /auth-request, /forward-auth, /check and /settle, and ShouldRateLimit for gRPC"
-    )]
-    Path,
-    /// The call does not show the token.
-    #[error(
-        "the token of [decide] is needed: in x-tidegate-token, as ?token= of the path, or as a bearer token"
-    )]
-    Token,
-    /// The path takes POST alone.
-    #[error("expected POST")]
-    Method,
-    /// A page in a browser calls, and no token is asked for.
-    #[error(
-        "a page of another site may not ask here: programs send neither origin nor sec-fetch-site"
-    )]
-    Page,
-    /// The body is not what is expected.
-    #[error("the body cannot be read: {0}")]
-    Body(String),
-    /// No request with this id waits for its end.
-    #[error("no request of this id waits for its end in this process")]
-    Ended,
-    /// Too many requests wait for their end.
-    #[error("too many requests were allowed and have not ended: settle them")]
-    TooManyOpen,
-    #[error("`{0}` is missing: it has a part of the request that is asked about")]
-    Missing(&'static str),
-    #[error("`{0}` comes twice")]
-    Twice(&'static str),
-    #[error("`{0}` cannot be read")]
-    Unreadable(&'static str),
-    #[error("a request has at most {} header fields", fields::MOST)]
-    TooManyFields,
-    #[error("the message is compressed: send it as it is")]
-    Compressed,
-    #[error("the descriptors of a call have at most {MOST_LIMITS} limits in all")]
-    TooManyLimits,
-}
+impl Decider {
+    /// How a call is filed that asks nothing.
+    pub(crate) const UNKNOWN: &str = Form::Unknown.name();
 
-impl Form {
-    /// The form of calls at this path. Only a call by gRPC can be Envoy's.
-    pub(crate) fn at(path: &str, is_grpc: bool) -> Self {
-        match path {
-            "/auth-request" => Self::AuthRequest,
-            "/forward-auth" => Self::ForwardAuth,
-            "/check" => Self::Check,
-            "/settle" => Self::Settle,
-            envoy::PATH if is_grpc => Self::Envoy,
-            _ => Self::Unknown,
-        }
+    /// The service of this worker.
+    pub(crate) fn new(context: Rc<WorkerContext>, leases: Arc<Leases>) -> Self {
+        Self { context, leases }
     }
 
-    /// How the call asks, for the log and the metrics.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::AuthRequest => "auth-request",
-            Self::ForwardAuth => "forward-auth",
-            Self::Check | Self::Settle => "check",
-            Self::Envoy => "envoy",
-            Self::Unknown => "none",
-        }
-    }
-
-    /// Lets a call with this head ask. `token` is `decide.token`. The field with the token is removed.
+    /// Answers one call.
     ///
     /// # Errors
-    /// Where the call shows no token, or asks nothing.
-    pub(crate) fn admit(
-        self,
-        head: &mut request::Parts,
-        token: Option<&str>,
-    ) -> Result<(), BadCall> {
-        match self {
-            _ if !access::may_ask(self, head, token) => Err(BadCall::Token),
-            Self::Unknown => Err(BadCall::Path),
-            _ if self.has_body() && head.method != Method::POST => Err(BadCall::Method),
-            _ if token.is_none() && self.tells_end() && access::is_from_page(head) => {
-                Err(BadCall::Page)
+    /// If the caller has left before its answer.
+    pub(crate) fn answer(
+        &self,
+        mut call: Exchange,
+        client: &Rc<ClientConnection>,
+    ) -> impl Future<Output = Result<Answer, ClientLeft>> {
+        let form = Form::of(&mut call);
+        // The record begins before the future is made, as that of a client's request.
+        let mut record = self.context.begin(&mut call, client, Some(form.name()));
+        async move {
+            call.wait_for_room(client).await;
+            let active = record.active.clone();
+            // The requests that are asked about have their own records.
+            record.is_silent = true;
+            let (answer, closes) = match self.call(form, &mut call, &active, client).await {
+                Ok(answer) => {
+                    record.status = answer.status();
+                    (answer, false)
+                }
+                Err(Refusal::ClientLeft) => return Err(ClientLeft),
+                Err(refusal) => {
+                    record.is_silent = !matches!(refusal, Refusal::Call(_) | Refusal::Body(_));
+                    let answered = call.refuse(&refusal, &[], &mut record);
+                    // By gRPC the answer has the status 200 also if the call cannot be answered.
+                    record.status = refusal.meaning().status;
+                    answered
+                }
+            };
+            Ok(call.finish(answer, closes, record).await)
+        }
+    }
+
+    /// Decides what a call asks.
+    ///
+    /// # Errors
+    /// If it asks nothing, or the caller has left, or nobody decides.
+    async fn call(
+        &self,
+        form: Form,
+        call: &mut Exchange,
+        active: &Rc<Active>,
+        client: &Rc<ClientConnection>,
+    ) -> Result<Answer, Refusal<'static>> {
+        form.admit(&mut call.head, active.plan.decide.token.as_deref())?;
+        let time_limit = active.plan.server.body_timeout;
+        let body = match call.body.take_if(|_| form.has_body()) {
+            Some(body) => read_body(body, time_limit).await?,
+            None => Bytes::new(),
+        };
+        let answer = match form {
+            Form::Settle => {
+                let is_open = self.leases.settle(&RequestEnd::read(&body)?);
+                is_open.then_some(()).ok_or(BadCall::Ended)?;
+                own(StatusCode::NO_CONTENT, None, Bytes::new())
             }
-            _ => Ok(()),
-        }
-    }
-
-    /// Whether what is asked is in the body of the call.
-    pub(crate) fn has_body(self) -> bool {
-        self.tells_end() || self == Self::Envoy
-    }
-
-    /// Whether the caller tells how a request ended.
-    pub(crate) fn tells_end(self) -> bool {
-        matches!(self, Self::Check | Self::Settle)
-    }
-
-    /// The header that names the client, if the form says which.
-    pub(crate) fn client_header(self) -> Option<ClientHeader> {
-        match self {
-            Self::AuthRequest | Self::ForwardAuth => Some(ClientHeader::XForwardedFor),
-            Self::Check | Self::Settle | Self::Envoy | Self::Unknown => None,
-        }
-    }
-
-    /// The status by which the proxy knows that the request may go.
-    pub(crate) fn allowed(self) -> StatusCode {
-        match self {
-            Self::AuthRequest => StatusCode::NO_CONTENT,
-            _ => StatusCode::OK,
-        }
-    }
-}
-
-impl Question {
-    /// Asks about a request as every request is decided.
-    fn plain(form: Form) -> Self {
-        Self { form, fault: None, ip: None, cost: None, hits: Hits::Asked, limits: None }
+            Form::Envoy => {
+                let asked = envoy::questions(body, &active.plan)?;
+                let decided = self.decide(form, asked, active, client).await?;
+                // Then Envoy does what its configuration says.
+                if decided.iter().any(DecidedRequest::is_failed) {
+                    return Err(Refusal::Limits(Refused::StoreUnavailable));
+                }
+                let kind = Some(GrpcKind::Native.media_type());
+                let answer = own(StatusCode::OK, kind, envoy::answer(&decided));
+                return Ok(answer.map(ResponseBody::message));
+            }
+            Form::Check => {
+                let mut decided = Vec::new();
+                for one in check::questions(&body)? {
+                    decided.extend(self.decide(form, vec![one], active, client).await?);
+                }
+                own(StatusCode::OK, Some(JSON), check::answer(decided, &body))
+            }
+            Form::AuthRequest | Form::ForwardAuth | Form::Unknown => {
+                let asked = vec![fields::question(form, &mut call.head)?];
+                let mut decided = self.decide(form, asked, active, client).await?;
+                let mut answer = fields::answer(form, decided.remove(0));
+                answer.headers_mut().insert(CACHE_CONTROL, NO_STORE);
+                answer
+            }
+        };
+        Ok(answer.map(ResponseBody::whole))
     }
 }
 
-impl BadCall {
-    /// The status of the answer.
-    pub(crate) fn status(&self) -> u16 {
-        match self {
-            Self::Path | Self::Ended => 404,
-            Self::Token => 401,
-            Self::Page => 403,
-            Self::Method => 405,
-            Self::TooManyOpen => 503,
-            Self::Compressed => 501,
-            Self::Missing(_)
-            | Self::Twice(_)
-            | Self::Unreadable(_)
-            | Self::TooManyFields
-            | Self::TooManyLimits
-            | Self::Body(_) => 400,
+impl DecidedRequest<'_> {
+    /// Whether nobody has decided.
+    fn is_failed(&self) -> bool {
+        self.refused.is_some() && self.decision == DecisionKind::Error
+    }
+}
+
+/// Reads the whole body of a call. Each piece must come within `time_limit`.
+async fn read_body(mut body: ClientBody, time_limit: Duration) -> Result<Bytes, Refusal<'static>> {
+    let mut whole = BytesMut::new();
+    loop {
+        let frame = timeout(time_limit, body.frame()).await;
+        let Ok(frame) = frame else {
+            body.give_up();
+            return Err(Refusal::Body(BodyFault::Stalled));
+        };
+        let Some(frame) = frame else { return Ok(whole.freeze()) };
+        let frame = frame.map_err(|error| Refusal::Body(BodyFault::of(&*error)))?;
+        let Some(piece) = frame.data_ref() else { continue };
+        if whole.len() + piece.len() > MOST {
+            return Err(Refusal::Body(BodyFault::TooLarge));
         }
+        whole.extend_from_slice(piece);
     }
 }

@@ -4,7 +4,6 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -18,12 +17,12 @@ use tokio::time::sleep;
 use super::counts::ConnectionCounts;
 use super::listener::AsyncListener;
 use super::places::{ConnectionPlace, ConnectionPlaces};
+use super::service::Service;
 use super::{Port, serve};
+use crate::exchange::client::{AcceptedStream, Idleness};
 use crate::observe::events;
 use crate::observe::log_interval::LogIntervals;
 use crate::observe::repeated::{RefusedConnections, Repeated};
-use crate::proxy::Proxy;
-use crate::proxy::client::{AcceptedStream, Idleness};
 use crate::request::client::PeerAddress;
 
 /// The pause after a failed accept: the process is out of descriptors or memory, and another try at once would fail
@@ -152,14 +151,14 @@ impl Drop for ConnectionPermit {
 pub(crate) async fn listen(
     listener: AsyncListener,
     port: Port,
-    proxy: Rc<Proxy>,
+    service: Service,
     limit: Arc<ConnectionLimit>,
     mut draining: watch::Receiver<bool>,
 ) {
     limit.listening.fetch_add(1, Ordering::Relaxed);
     let news = draining.clone();
     while let Some(accepted) = accept(&listener, &mut draining).await {
-        take(accepted, &port, &proxy, &limit, &news).await;
+        take(accepted, &port, &service, &limit, &news).await;
         // tokio looks for input before it goes on with a task that has yielded. Otherwise the other clients
         // would wait until all connections of a flood are accepted and served.
         yield_now().await;
@@ -172,7 +171,7 @@ pub(crate) async fn listen(
             yield_now().await;
         }
         let Some(Ok(accepted)) = unconstrained(listener.accept()).now_or_never() else { break };
-        take(Ok(accepted), &port, &proxy, &limit, &news).await;
+        take(Ok(accepted), &port, &service, &limit, &news).await;
     }
     limit.listening.fetch_sub(1, Ordering::Relaxed);
 }
@@ -193,7 +192,7 @@ async fn accept(
 async fn take(
     accepted: io::Result<(AcceptedStream, PeerAddress)>,
     port: &Port,
-    proxy: &Rc<Proxy>,
+    service: &Service,
     limit: &Arc<ConnectionLimit>,
     draining: &watch::Receiver<bool>,
 ) {
@@ -201,7 +200,14 @@ async fn take(
         Ok((stream, peer)) => {
             let permit = limit.take(port).await;
             let (port, draining) = (port.clone(), draining.clone());
-            proxy.tasks.add(serve(stream, peer, port, proxy.clone(), permit, draining));
+            service.context().tasks.add(serve(
+                stream,
+                peer,
+                port,
+                service.clone(),
+                permit,
+                draining,
+            ));
         }
         Err(error) if is_serious(&error) => {
             if limit.complaints.next(Complaint::Failing) {

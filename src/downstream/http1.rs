@@ -1,4 +1,4 @@
-//! HTTP/1.1 with a client: one request after another. Requests go to [`Proxy::handle`]. A connection that
+//! HTTP/1.1 with a client: one request after another. Requests go to [`Service::handle`]. A connection that
 //! is idle between two requests is parked: it gives up its buffers, and only its socket is watched.
 
 use std::pin::Pin;
@@ -14,12 +14,13 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::sync::watch::Receiver;
 use tokio::time::timeout;
 
+use super::service::Service;
 use super::stream::ClientStream;
 use super::tunnel::TunnelEnd;
 use super::watch::{ConnectionWatch, Serving, WatchEnd, in_time};
 use super::{GOODBYE, http2, tunnel};
-use crate::proxy::client::{ClientConnection, Overdue};
-use crate::proxy::{Proxy, ResponseBody, Switched};
+use crate::exchange::body::ResponseBody;
+use crate::exchange::client::{ClientConnection, Overdue, Switched};
 
 /// The most bytes that are read of a long body at once.
 const MOST_READ: usize = 256 * 1024;
@@ -46,16 +47,16 @@ enum Served {
 pub(super) async fn serve(
     mut stream: ClientStream,
     client: Rc<ClientConnection>,
-    proxy: Rc<Proxy>,
+    service: Service,
     news: Receiver<bool>,
 ) -> Result<(), hyper::Error> {
     loop {
         // Boxed, so that a parked connection does not hold the memory of this future.
-        match Box::pin(exchange(stream, &client, &proxy, news.clone())).await {
+        match Box::pin(exchange(stream, &client, &service, news.clone())).await {
             Served::Ended => return Ok(()),
             Served::Failed(error) => return Err(error),
             Served::Http2(stream) => {
-                return Box::pin(http2::serve(stream, client, proxy, news)).await;
+                return Box::pin(http2::serve(stream, client, service, news)).await;
             }
             Served::Switched(stream, switched) => {
                 client.phase.switch();
@@ -92,13 +93,13 @@ async fn is_awaited(client: &ClientConnection, news: Receiver<bool>) -> bool {
 async fn exchange(
     mut stream: ClientStream,
     client: &Rc<ClientConnection>,
-    proxy: &Proxy,
+    service: &Service,
     news: Receiver<bool>,
 ) -> Served {
     stream.open();
-    let service = service_fn(|request: Request<Incoming>| proxy.handle(request, client));
-    let builder = builder(proxy.max_header_size());
-    let mut connection = builder.serve_connection(TokioIo::new(stream), service);
+    let handle = service_fn(|request: Request<Incoming>| service.handle(request, client));
+    let builder = builder(service.context().max_header_size());
+    let mut connection = builder.serve_connection(TokioIo::new(stream), handle);
     let end = ConnectionWatch::new(client, news).during(&mut connection).await;
     let Parts { io, read_buf: unused, .. } = connection.into_parts();
     let mut stream = io.into_inner();

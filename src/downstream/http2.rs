@@ -22,12 +22,14 @@ use tokio::time::{Instant, timeout};
 
 use super::GOODBYE;
 use super::request_line::PREFACE;
+use super::service::Service;
 use super::stream::ClientStream;
 use super::watch::{ConnectionWatch, Serving, WatchEnd};
 use super::write_batch::WriteBatch;
-use crate::proxy::client::{ClientConnection, Overdue};
-use crate::proxy::refusal::HeadFault;
-use crate::proxy::{ClientLeft, Proxy, ResponseBody};
+use crate::answer::refusal::HeadFault;
+use crate::exchange::ClientLeft;
+use crate::exchange::body::ResponseBody;
+use crate::exchange::client::{ClientConnection, Overdue};
 use crate::upstream::progress::BodyEnd;
 use crate::upstream::trailers::{self, WatchedFrames, list_bound};
 use crate::wire::streams::CONNECTION_WINDOW;
@@ -60,18 +62,18 @@ type BatchedStream = WriteBatch<WatchedFrames<ClientStream>>;
 pub(super) async fn serve(
     stream: ClientStream,
     client: Rc<ClientConnection>,
-    proxy: Rc<Proxy>,
+    service: Service,
     news: Receiver<bool>,
 ) -> Result<(), hyper::Error> {
     let costs = client.multiplex();
-    let _counted = proxy.metrics().http2_connection();
+    let _counted = service.context().metrics().http2_connection();
     let spawner = Spawner::default();
-    let most = proxy.max_header_size();
+    let most = service.context().max_header_size();
     let builder = builder(most, spawner.clone());
     let (of_client, uptakes) = (client.clone(), spawner.clone());
-    let service = service_fn(move |request: Request<Incoming>| {
-        let (proxy, client, uptake) = (proxy.clone(), of_client.clone(), BodyEnd::awaited());
-        let refused = refused(&request, proxy.max_header_size());
+    let handle = service_fn(move |request: Request<Incoming>| {
+        let (service, client, uptake) = (service.clone(), of_client.clone(), BodyEnd::awaited());
+        let refused = refused(&request, service.context().max_header_size());
         // hyper hands this stream's future to the spawner before it takes the next request.
         uptakes.0.borrow_mut().uptake = uptake.clone();
         // hyper moves the future several times until it is spawned, and it is large.
@@ -79,18 +81,18 @@ pub(super) async fn serve(
             first_look().await;
             let mut answer = match refused {
                 Some(fault) => {
-                    let answer = proxy.refuse(&request, &client, fault);
+                    let answer = service.refuse(&request, &client, fault);
                     drop(client.body(request.into_body()));
                     answer
                 }
-                None => proxy.handle(request, &client).await?,
+                None => service.handle(request, &client).await?,
             };
             answer.body_mut().watched_by(uptake);
             Ok::<_, ClientLeft>(answer)
         })
     });
     let batch = WriteBatch::new(WatchedFrames::new(stream, most, PREFACE.len(), costs));
-    let connection = builder.serve_connection(TokioIo::new(batch.clone()), service);
+    let connection = builder.serve_connection(TokioIo::new(batch.clone()), handle);
     let streams = FuturesUnordered::from_iter([RunningStream::that_never_ends()]);
     let mut serving = Http2Serving { connection, batch, spawner, streams, client: client.clone() };
     match ConnectionWatch::new(&client, news).during(&mut serving).await {

@@ -8,7 +8,7 @@ use socket2::{Domain, Socket};
 use tokio::net::{TcpListener, UnixListener};
 use tokio_util::either::Either::{Left, Right};
 
-use crate::proxy::client::AcceptedStream;
+use crate::exchange::client::AcceptedStream;
 use crate::request::client::PeerAddress;
 
 /// A listening socket of either kind, which does not block.

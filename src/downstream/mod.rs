@@ -1,7 +1,7 @@
 //! A client's connection from accept to close.
 //!
 //! `accept` takes connections from a listener. `proxy_header` reads a load balancer's header. `tls` makes the
-//! handshake. `http1` and `http2` speak with the client and hand each request to [`Proxy::handle`]. `watch`
+//! handshake. `http1` and `http2` speak with the client and hand each request to the [`Service`] of its port. `watch`
 //! applies the time-outs and ends connections in a drain. `tunnel` serves connections that have changed to
 //! another protocol.
 
@@ -14,6 +14,7 @@ mod listener;
 pub(crate) mod places;
 mod proxy_header;
 mod request_line;
+pub(crate) mod service;
 mod stream;
 mod tls;
 mod tunnel;
@@ -36,12 +37,14 @@ use self::accept::ConnectionPermit;
 pub(crate) use self::listener::AsyncListener;
 pub(crate) use self::listener::Listener;
 use self::proxy_header::Opening;
+use self::service::Service;
 use self::stream::{ClientStream, LONGEST_LINGER};
 use self::tls::Handshake;
 use self::watch::{LINGER, in_time};
+use crate::exchange::WorkerContext;
+use crate::exchange::client::{AcceptedStream, ClientConnection, Idleness, Overdue, Phase, Socket};
+use crate::exchange::peer::Peer;
 use crate::plan::ServerSpec;
-use crate::proxy::client::{AcceptedStream, ClientConnection, Idleness, Overdue, Phase, Socket};
-use crate::proxy::{Peer, Proxy};
 use crate::request::client::PeerAddress;
 use crate::request::network::client_network;
 use crate::tls::server::Certificates;
@@ -67,7 +70,7 @@ async fn serve(
     stream: AcceptedStream,
     mut peer: PeerAddress,
     port: Port,
-    proxy: Rc<Proxy>,
+    service: Service,
     mut permit: ConnectionPermit,
     news: Receiver<bool>,
 ) {
@@ -79,7 +82,8 @@ async fn serve(
         return;
     }
     let accepted = Instant::now();
-    let times = proxy.times();
+    let context = service.context();
+    let times = context.times();
     let idleness = permit.idleness().clone();
     poll_fn(|cx| {
         idleness.wake(cx);
@@ -94,22 +98,21 @@ async fn serve(
     // Only a client that took too long is counted. A client that left, or that a drain cut off, was not slow.
     let count_late = |peer: PeerAddress| {
         if accepted.elapsed() >= times.get().header {
-            count_slow(&proxy, Overdue::Head, peer);
+            count_slow(context, Overdue::Head, peer);
         }
     };
-    if matches!(port, Port::Decide(_)) {
-        peer = peer.asking();
-    }
-    if is_introduced(peer, &proxy.active().plan.server) {
+    // Who asks for decisions is a trusted proxy, and speaks for itself.
+    let asks = matches!(port, Port::Decide(_));
+    if !asks && is_introduced(peer, &context.active().plan.server) {
         let reading = proxy_header::read(socket.clone());
         match Box::pin(in_time(due, news.clone(), reading)).await {
             Some(Opening::Client(client)) => peer = PeerAddress::Network(client),
             Some(Opening::NoClient) => {}
-            Some(Opening::Refused(reason)) => return refuse(&proxy, reason.to_owned(), peer),
+            Some(Opening::Refused(reason)) => return refuse(context, reason.to_owned(), peer),
             Some(Opening::Left) | None => return count_late(peer),
         }
     }
-    if !is_welcome(peer, &mut permit, &proxy.active().plan.server) {
+    if !asks && !is_welcome(peer, &mut permit, &context.active().plan.server) {
         return permit.refused().count((), peer.as_client(), Instant::now());
     }
     let transport = match &port {
@@ -119,7 +122,7 @@ async fn serve(
             match Box::pin(tls::shake_hands(ours, certificates, due, news)).await {
                 Handshake::Done(stream) => Right(stream),
                 Handshake::Refused(reason) => {
-                    refuse(&proxy, reason, peer);
+                    refuse(context, reason, peer);
                     // The client may have sent more already. To close now could destroy the TLS alert.
                     return Box::pin(linger(socket, LINGER, &idleness)).await;
                 }
@@ -129,35 +132,35 @@ async fn serve(
     };
     let secure = matches!(port, Port::Tls(_));
     let subject = tls::client_subject(&transport);
-    let max_header_size = proxy.max_header_size();
+    let max_header_size = context.max_header_size();
     let overhead = Overhead::new(max_header_size);
     let peer_of_client = Peer::new(peer, secure);
-    let tasks = proxy.tasks.clone();
+    let tasks = context.tasks.clone();
     let client =
         Rc::new(ClientConnection::new(peer_of_client, phase, overhead, socket, subject, tasks));
     let speaks_http2 = tls::is_http2(&transport);
-    let metrics = proxy.metrics();
+    let metrics = context.metrics();
     let stream = ClientStream::new(client.clone(), transport, metrics, max_header_size);
     let served = match speaks_http2 {
         // What few connections need is boxed: an idle connection holds the memory of this whole function.
-        true => Box::pin(http2::serve(stream, client.clone(), proxy.clone(), news)).await,
-        false => http1::serve(stream, client.clone(), proxy.clone(), news).await,
+        true => Box::pin(http2::serve(stream, client.clone(), service.clone(), news)).await,
+        false => http1::serve(stream, client.clone(), service.clone(), news).await,
     };
     if let Err(error) = served {
         if let Some(reason) = malformed(&error, &client) {
-            refuse(&proxy, reason, peer);
+            refuse(context, reason, peer);
         }
         if error.is_parse() {
-            proxy.malformed(&client, status(&error));
+            service.malformed(&client, status(&error));
         }
     }
     // Over HTTP/1.1 the request under way was counted as malformed already.
     let phase = &client.phase;
     if phase.is_multiplexed() && client.overhead.is_used_up() {
-        refuse(&proxy, stream::TOO_MUCH_OVERHEAD.to_owned(), peer);
+        refuse(context, stream::TOO_MUCH_OVERHEAD.to_owned(), peer);
     }
     if let Some(overdue) = phase.overdue.get() {
-        count_slow(&proxy, overdue, peer);
+        count_slow(context, overdue, peer);
         // Over HTTP/2 one slow request says nothing about the others.
         if !phase.is_multiplexed() {
             return;
@@ -183,18 +186,18 @@ async fn linger(socket: Socket, longest: Duration, idleness: &Idleness) {
 }
 
 /// Counts and logs a peer that has sent something else than a request.
-fn refuse(proxy: &Proxy, reason: String, peer: PeerAddress) {
-    proxy.active().error_log.malformed.count(reason, peer.as_client(), Instant::now());
+fn refuse(context: &WorkerContext, reason: String, peer: PeerAddress) {
+    context.active().error_log.malformed.count(reason, peer.as_client(), Instant::now());
 }
 
 /// Counts and logs that a client took too long.
-fn count_slow(proxy: &Proxy, overdue: Overdue, peer: PeerAddress) {
-    proxy.active().error_log.slow.count(overdue.reason(), peer.as_client(), Instant::now());
+fn count_slow(context: &WorkerContext, overdue: Overdue, peer: PeerAddress) {
+    context.active().error_log.slow.count(overdue.reason(), peer.as_client(), Instant::now());
 }
 
 /// Whether this peer is a load balancer whose connections must begin with a PROXY header.
 fn is_introduced(peer: PeerAddress, server: &ServerSpec) -> bool {
-    server.proxy_protocol && server.trust.trusts_peer(peer) && !peer.asks()
+    server.proxy_protocol && server.trust.trusts_peer(peer)
 }
 
 /// Whether this client may have one more connection. A trusted proxy is not counted: its connections are

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
-use crate::proxy::client::Idleness;
+use crate::exchange::client::Idleness;
 
 /// For this time nobody's connection is idle: the first request of a new client may be on its way. If no connection is
 /// idle, this is also the time between two looks.

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use proxy_header::{Error, ParseConfig, ProxyHeader};
 use tokio::io::AsyncReadExt as _;
 
-use crate::proxy::client::Socket;
+use crate::exchange::client::Socket;
 
 /// The most bytes of a header. Addresses take 52 bytes. The rest is for additional values (TLVs) of load balancers.
 const MOST: usize = 4096;

@@ -16,8 +16,8 @@ use tokio::time::{Instant, timeout_at};
 use super::request_line::{encoded, is_plain, is_unfinished};
 use super::tls::ClientTransport;
 use super::watch::LINGER;
+use crate::exchange::client::{ClientConnection, Socket};
 use crate::observe::metrics::WorkerMetrics;
-use crate::proxy::client::{ClientConnection, Socket};
 use crate::wire::write::poll_write_pieces;
 
 /// The longest linger of an HTTP/2 connection.
@@ -270,9 +270,9 @@ mod tests {
     use tokio_util::either::Either::{Left, Right};
 
     use super::*;
+    use crate::exchange::client::{Idleness, Phase};
+    use crate::exchange::peer::Peer;
     use crate::observe::metrics::Metrics;
-    use crate::proxy::Peer;
-    use crate::proxy::client::{Idleness, Phase};
     use crate::request::client::PeerAddress;
     use crate::upstream::times::testing::{IDLE, times_with};
     use crate::wire::overhead::Overhead;

@@ -10,7 +10,7 @@ use tokio_util::either::Either::{self, Right};
 
 use super::handshake_fault;
 use super::watch::in_time;
-use crate::proxy::client::Socket;
+use crate::exchange::client::Socket;
 use crate::tls::H2;
 use crate::tls::server::Certificates;
 use crate::tls::subject::subject;

@@ -10,7 +10,7 @@ use tokio_util::io::{InspectReader, InspectWriter};
 
 use super::stream::ClientStream;
 use crate::clock::FAR;
-use crate::proxy::Switched;
+use crate::exchange::client::Switched;
 use crate::upstream::times::ClientTimes;
 
 /// How a tunnel ended.

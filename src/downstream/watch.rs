@@ -1,5 +1,5 @@
 //! Watches a connection while it is served, for time-outs and for news of the worker. `http1` and `http2` use it. The
-//! due times come from `proxy::client::Phase`. There are two kinds of news: the process drains (the value is true from
+//! due times come from `exchange::client::Phase`. There are two kinds of news: the process drains (the value is true from
 //! then on), or a reload may have changed the time-outs.
 
 use std::future::poll_fn;
@@ -13,7 +13,7 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::clock::FAR;
-use crate::proxy::client::{ClientConnection, DueAction, Overdue};
+use crate::exchange::client::{ClientConnection, DueAction, Overdue};
 
 /// How long a closed connection goes on reading. Otherwise the system would answer the client's data with a reset. A
 /// reset destroys what the client has not read yet.
@@ -286,8 +286,8 @@ mod tests {
     use tokio_util::either::Either::Left;
 
     use super::*;
-    use crate::proxy::Peer;
-    use crate::proxy::client::{Idleness, Phase, Socket};
+    use crate::exchange::client::{Idleness, Phase, Socket};
+    use crate::exchange::peer::Peer;
     use crate::request::client::PeerAddress;
     use crate::upstream::times::testing::{IDLE, times_with};
     use crate::wire::overhead::Overhead;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use smallvec::SmallVec;
 
 use crate::request::route::Rewrite;
@@ -91,5 +91,18 @@ impl HeaderChanges {
     /// The fields whose values the changes decide, whoever sent them.
     pub(crate) fn decided(&self) -> impl Iterator<Item = &HeaderName> {
         self.set.iter().map(|(name, _)| name).chain(&self.remove)
+    }
+
+    /// Makes these changes.
+    pub(crate) fn apply(&self, headers: &mut HeaderMap) {
+        for name in &self.remove {
+            headers.remove(name);
+        }
+        for (name, value) in &self.set {
+            headers.insert(name, value.clone());
+        }
+        for (name, value) in &self.add {
+            headers.append(name, value.clone());
+        }
     }
 }

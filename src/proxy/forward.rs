@@ -17,20 +17,20 @@ use http::{HeaderMap, Request, Response, StatusCode, Uri, Version, response};
 use http_body::Body as _;
 use hyper::ext::ReasonPhrase;
 
-use super::body::{Answer, ResponseBody};
-use super::client::{ClientConnection, Switched};
-use super::exchange::Exchange;
-use super::headers::answer::Framing;
+use super::headers::response::Framing;
 use super::headers::x_forwarded::{Origin, write_forwarded};
-use super::headers::{self, answer, authorized_by, challenges_connection, hop};
-use super::protocol::{GrpcKind, Protocol};
-use super::record::RequestDetails;
-use super::refusal::Refusal;
-use super::tasks::WorkerTasks;
+use super::headers::{authorized_by, challenges_connection, hop, response as answer};
+use crate::answer::protocol::{GrpcKind, Protocol};
+use crate::answer::refusal::Refusal;
+use crate::exchange::body::{Answer, ResponseBody};
+use crate::exchange::client::{ClientConnection, Switched};
+use crate::exchange::record::RequestDetails;
+use crate::exchange::{Exchange, WorkerTasks};
 use crate::plan::{Balance, Plan, RouteSpec};
 use crate::reading::{Seen, most_bytes};
 use crate::request::client::Client;
 use crate::request::key::View;
+use crate::request::name::is_invalid;
 use crate::request::network::client_network;
 use crate::request::path::NormalPath;
 use crate::request::route::Rewrite;
@@ -175,7 +175,7 @@ fn request_to_server(
         span.write_traceparent(headers);
     }
     if let Some(changes) = &way.route.options().request {
-        headers::change(headers, changes);
+        changes.apply(headers);
     }
     request
 }
@@ -223,7 +223,7 @@ fn examine(
             return Err(ServerFailure::HeadTooLarge);
         }
         // hyper looks only over HTTP/1.1.
-        if headers::invalid_name(&head.headers).is_some() {
+        if head.headers.keys().any(is_invalid) {
             return Err(ServerFailure::FieldName);
         }
     }

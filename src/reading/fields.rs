@@ -112,7 +112,7 @@ const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection")
 
 /// Fields that concern one connection alone, besides `connection` and the fields that it names (RFC 9110,
 /// 7.6.1). `upgrade`, `te` and `trailer` are handled separately.
-pub(crate) const HOP_BY_HOP: [HeaderName; 4] =
+const HOP_BY_HOP: [HeaderName; 4] =
     [KEEP_ALIVE, PROXY_CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION];
 
 /// Whether a field is always removed, from the head and from trailers.
@@ -163,6 +163,29 @@ pub(crate) fn remove_named(
         .collect();
     for name in named.iter().filter(|name| !is_kept(name)) {
         headers.remove(name);
+    }
+}
+
+/// Removes the fields that always concern the connection alone. A `content-length` beside
+/// `transfer-encoding` is removed too, since the chunks say where the body ends.
+pub(crate) fn remove_connection_fields(headers: &mut HeaderMap, seen: Seen) {
+    if seen.has(Seen::CONNECTION) {
+        headers.remove(CONNECTION);
+    }
+    if seen.has(Seen::HOP) {
+        for name in HOP_BY_HOP {
+            headers.remove(name);
+        }
+    }
+    if seen.has(Seen::UPGRADE) {
+        headers.remove(UPGRADE);
+    }
+    if seen.has(Seen::TE) {
+        headers.remove(TE);
+    }
+    if seen.has(Seen::CODING) {
+        headers.remove(TRANSFER_ENCODING);
+        headers.remove(CONTENT_LENGTH);
     }
 }
 

@@ -13,7 +13,8 @@ use http::{HeaderMap, Method, Uri, Version};
 
 use self::fields::has_malformed_length;
 pub(crate) use self::fields::{
-    GRPC_TIMEOUT, HOP_BY_HOP, Seen, TIDEGATE_OVER, has_unknown_coding, listed, remove_named,
+    GRPC_TIMEOUT, Seen, TIDEGATE_OVER, has_unknown_coding, listed, remove_connection_fields,
+    remove_named,
 };
 use self::strip::strip_unforwarded;
 use crate::plan::{Plan, RouteSpec};

@@ -42,6 +42,12 @@ pub(crate) fn is_odd(name: &HeaderName) -> bool {
     !name.as_str().bytes().all(is_plain)
 }
 
+/// Whether a field's name is no token (RFC 9110, 5.1). h2 lets a quotation mark pass. A message with such a name is
+/// malformed (RFC 9113, 10.3), because HTTP/1.1 does not allow the name.
+pub(crate) fn is_invalid(name: &HeaderName) -> bool {
+    name.as_str().contains('"')
+}
+
 /// Removes all fields with an unwanted name.
 pub(crate) fn remove_all(headers: &mut HeaderMap, unwanted: impl Fn(&HeaderName) -> bool) {
     let found: SmallVec<[HeaderName; 4]> =

@@ -2,14 +2,16 @@
 //! the rehearsal share this file. Each of them asks the store in its way, and only `admit` sleeps.
 
 use std::net::IpAddr;
-use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
+
+use http::HeaderValue;
+use smallvec::SmallVec;
 
 use super::Refused;
 use super::gather::gather;
 use super::permit::Permit;
-pub(super) use super::request_limit::Open;
+pub(crate) use super::request_limit::Open;
 use super::request_limit::RequestLimit;
 use super::waiting::Waiting;
 use crate::limit::Mode;
@@ -17,6 +19,7 @@ use crate::limit::decide::PerAsk;
 use crate::limit::decision::{Outcome, Verdict};
 use crate::limit::time::Now;
 use crate::limit::waiting::MaxWait;
+use crate::observe::metrics::DecisionKind;
 use crate::plan::LimitSpec;
 use crate::request::key::View;
 use crate::request::network::client_network;
@@ -39,7 +42,7 @@ impl<'p> Open<'p> {
         now: Now,
     ) -> Result<(), Refused<'p>> {
         gather(specs, request, rule, store, now, self)?;
-        leave_closed(slice::from_mut(self), store, now);
+        leave_closed(&mut [self], store, now);
         self.limits.iter_mut().for_each(|limit| take_permit(limit, waiting, request.client));
         Ok(())
     }
@@ -63,6 +66,42 @@ impl<'p> Open<'p> {
         verdict
     }
 
+    /// The number of limits that decide.
+    pub(crate) fn asked(&self) -> usize {
+        self.limits.len()
+    }
+
+    /// Whether no limit has anything to say about the request.
+    pub(super) fn is_empty(&self) -> bool {
+        self.limits.is_empty() && self.unread.is_empty()
+    }
+
+    /// The common decision of all limits about a request that passes without a wait and without a mark.
+    pub(super) fn decision_at_once(&self) -> DecisionKind {
+        let is_there = |wanted| self.limits.iter().any(|limit| limit.kind() == wanted);
+        let other = [DecisionKind::Shadow, DecisionKind::Error];
+        match self.unread.is_empty() {
+            true => other.into_iter().find(|kind| is_there(*kind)).unwrap_or_default(),
+            false => DecisionKind::Shadow,
+        }
+    }
+
+    /// The names of the limits with `mode = "mark"` that would refuse the request, in the route's order, joined by
+    /// commas.
+    pub(super) fn over(&self) -> Option<HeaderValue> {
+        let Self { limits, unread, .. } = self;
+        let marks = limits.iter().enumerate().filter(|(_, it)| it.kind() == DecisionKind::Marked);
+        let marks = marks.map(|(before, limit)| (before, 1, limit.claim.spec));
+        let unread = unread.iter().filter(|limit| limit.kind() == DecisionKind::Marked);
+        let unread = unread.map(|limit| (limit.before, 0, limit.spec));
+        let mut names: SmallVec<[_; 2]> = marks.chain(unread).collect();
+        names.sort_by_key(|(before, is_read, _)| (*before, *is_read));
+        let mut names = names.iter().map(|(_, _, spec)| spec.name.as_str());
+        let first = names.next()?.to_owned();
+        // A limit's name is always a valid field value.
+        HeaderValue::try_from(names.fold(first, |text, name| text + "," + name)).ok()
+    }
+
     /// What a request that passes holds until its response has ended. Everything else that it took is spent.
     pub(super) fn permit(&mut self) -> Permit {
         let claims = self.limits.iter_mut().map(|limit| &mut limit.claim);
@@ -73,7 +112,7 @@ impl<'p> Open<'p> {
 /// If an enforcing limit is closed, the requests are refused, and the other limits take nothing. The only exception is
 /// the candidate of the closed limit, if no other limit is closed. Limits with buckets in this process are asked what
 /// they would say. Limits in Redis are left out: a flood that is refused anyway must not cost Redis anything.
-pub(super) fn leave_closed(requests: &mut [Open<'_>], store: &Store, now: Now) {
+pub(super) fn leave_closed(requests: &mut [&mut Open<'_>], store: &Store, now: Now) {
     let is_closed = |limit: &RequestLimit<'_>| limit.is_closed() && limit.mode() == Mode::Enforce;
     let limits = requests.iter().flat_map(|open| &open.limits);
     let mut closed = limits.filter(|limit| is_closed(limit));
@@ -96,10 +135,10 @@ pub(super) fn leave_closed(requests: &mut [Open<'_>], store: &Store, now: Now) {
 }
 
 /// If an enforcing limit has refused already, the other limits take nothing. They are asked what they would say.
-pub(super) fn only_look_after_refusal(requests: &mut [Open<'_>]) {
+pub(super) fn only_look_after_refusal(requests: &mut [&mut Open<'_>]) {
     let mut limits = requests.iter().flat_map(|open| &open.limits);
     if limits.any(RequestLimit::rejects) {
-        requests.iter_mut().flat_map(Open::claims).for_each(only_look);
+        requests.iter_mut().flat_map(|open| open.claims()).for_each(only_look);
     }
 }
 

@@ -1,9 +1,10 @@
 //! Hits that another proxy reports after a request, or takes back.
 
-use super::open::Open;
+use super::Throttle;
+use super::open::{Open, only_look_after_refusal};
 use crate::limit::decide::PerAsk;
 use crate::limit::time::Timestamp;
-use crate::store::{Claim, Store};
+use crate::store::Claim;
 
 /// What the hits of a call are for a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,18 +18,21 @@ pub(crate) enum Hits {
     GivenBack,
 }
 
-/// Takes or gives back what was reported, whatever other limits say.
-pub(super) async fn settle(open: &mut Open<'_>, hits: Hits, store: &Store, now: Timestamp) {
-    let is_meant = |claim: &&mut Claim<'_>| match hits {
-        Hits::Asked => false,
-        Hits::Reported => claim.spec.reported && claim.ask.takes,
-        Hits::GivenBack => !claim.spec.name.is_of_candidate(),
-    };
-    let claims: PerAsk<_> = open.claims().into_iter().filter(is_meant).collect();
-    for claim in claims {
-        match hits {
-            Hits::GivenBack => store.give_back_reported(claim, now).await,
-            _ => store.take_reported(claim, now).await,
+impl Throttle {
+    /// Takes or gives back the hits that were reported, whatever other limits say. Must come before the store is asked.
+    pub(crate) async fn settle_reported(&self, open: &mut Open<'_>, hits: Hits, now: Timestamp) {
+        let is_meant = |claim: &&mut Claim<'_>| match hits {
+            Hits::Asked => false,
+            Hits::Reported => claim.spec.reported && claim.ask.takes,
+            Hits::GivenBack => !claim.spec.name.is_of_candidate(),
+        };
+        let claims: PerAsk<_> = open.claims().into_iter().filter(is_meant).collect();
+        for claim in claims {
+            match hits {
+                Hits::GivenBack => self.store.give_back_reported(claim, now).await,
+                _ => self.store.take_reported(claim, now).await,
+            }
         }
+        only_look_after_refusal(&mut [open]);
     }
 }

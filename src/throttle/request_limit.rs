@@ -36,7 +36,7 @@ pub(super) struct RequestLimit<'p> {
 
 /// The limits of a request whose decision has begun.
 #[derive(Default)]
-pub(super) struct Open<'p> {
+pub(crate) struct Open<'p> {
     /// The limits that apply, in the route's order. After a limit comes its candidate.
     pub(super) limits: PerAsk<RequestLimit<'p>>,
     /// The windows of other plans in which the request counts too, beside those that decide. They take as limits in
@@ -124,6 +124,18 @@ impl<'p> RequestLimit<'p> {
     /// What the limit decided by itself.
     pub(super) fn outcome(&self) -> Option<Outcome> {
         self.claim.decision().map(|decision| decision.outcome)
+    }
+
+    /// What the limit decided, as it is counted.
+    pub(super) fn kind(&self) -> DecisionKind {
+        match (self.outcome(), self.mode()) {
+            (None, _) => DecisionKind::Error,
+            (Some(Outcome::Allow), _) => DecisionKind::Allowed,
+            (Some(Outcome::Delay(_)), _) => DecisionKind::Delayed,
+            (Some(Outcome::Reject { .. }), Mode::Enforce) => DecisionKind::Rejected,
+            (Some(Outcome::Reject { .. }), Mode::Mark) => DecisionKind::Marked,
+            (Some(Outcome::Reject { .. }), Mode::Shadow | Mode::Candidate) => DecisionKind::Shadow,
+        }
     }
 
     /// Whether the limit lets nothing pass, ever.

@@ -14,8 +14,6 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 
-use super::Quota;
-use crate::limit::decision::Outcome;
 use crate::limit::name::Name;
 
 /// The waiting requests of all workers.
@@ -130,15 +128,6 @@ impl Drop for WaitingPermit {
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// Turns delays into rejections, for a request whose turn would come after the end of the process.
-pub(super) fn reject_delayed(quotas: &mut [Quota<'_>], left: Duration) {
-    for quota in quotas {
-        if matches!(quota.outcome, Outcome::Delay(_)) {
-            quota.outcome = Outcome::Reject { retry_after: Some(left) };
-        }
     }
 }
 

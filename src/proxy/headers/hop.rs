@@ -1,12 +1,9 @@
 //! Hop-by-hop fields, which concern one connection alone. Also the trailers that may be passed on.
 
-use http::header::{
-    CONNECTION, CONTENT_LENGTH, EXPECT, HeaderMap, HeaderName, HeaderValue, TE, TRAILER,
-    TRANSFER_ENCODING, UPGRADE,
-};
+use http::header::{CONNECTION, EXPECT, HeaderMap, HeaderName, HeaderValue, TE, TRAILER, UPGRADE};
 
 use crate::plan::Plan;
-use crate::reading::{HOP_BY_HOP, Seen, listed};
+use crate::reading::{Seen, listed, remove_connection_fields};
 use crate::upstream::body::Trailers;
 
 /// The protocol to which a request offers to change. An offer of HTTP (`h2c`, or an older name of HTTP/2)
@@ -31,35 +28,12 @@ pub(in crate::proxy) fn upgrade(headers: &HeaderMap, seen: Seen) -> Option<Heade
 pub(in crate::proxy) fn remove_hop_by_hop(headers: &mut HeaderMap, seen: Seen) {
     let trailers =
         seen.has(Seen::TE) && listed(headers, &TE).any(|te| te.eq_ignore_ascii_case(b"trailers"));
-    remove_always(headers, seen);
+    remove_connection_fields(headers, seen);
     if seen.has(Seen::EXPECT) {
         headers.remove(EXPECT);
     }
     if trailers {
         headers.insert(TE, HeaderValue::from_static("trailers"));
-    }
-}
-
-/// Removes the fields that always concern the connection alone. A `content-length` beside
-/// `transfer-encoding` is removed too, since the chunks say where the body ends.
-pub(super) fn remove_always(headers: &mut HeaderMap, seen: Seen) {
-    if seen.has(Seen::CONNECTION) {
-        headers.remove(CONNECTION);
-    }
-    if seen.has(Seen::HOP) {
-        for name in HOP_BY_HOP {
-            headers.remove(name);
-        }
-    }
-    if seen.has(Seen::UPGRADE) {
-        headers.remove(UPGRADE);
-    }
-    if seen.has(Seen::TE) {
-        headers.remove(TE);
-    }
-    if seen.has(Seen::CODING) {
-        headers.remove(TRANSFER_ENCODING);
-        headers.remove(CONTENT_LENGTH);
     }
 }
 

@@ -1,28 +1,15 @@
 //! The changes to header fields on the way through the proxy. `hop` has those that concern one connection,
-//! `answer` those to the upstream's answer, `x_forwarded` the client's identity, `quotas` the `ratelimit`
-//! fields. This file has the rest. The fields that neither routes nor limits nor the API may read are removed before
+//! `response` those to the upstream's answer, `x_forwarded` the client's identity. This file has the rest. The fields that neither routes nor limits nor the API may read are removed before
 //! this, by `reading`.
 
-pub(super) mod answer;
 pub(super) mod hop;
-pub(super) mod quotas;
+pub(super) mod response;
 pub(super) mod x_forwarded;
 
-use http::header::{AUTHORIZATION, HeaderMap, HeaderName, PROXY_AUTHENTICATE, WWW_AUTHENTICATE};
+use http::header::{AUTHORIZATION, HeaderMap, PROXY_AUTHENTICATE, WWW_AUTHENTICATE};
 
-use crate::plan::HeaderChanges;
 use crate::reading::{Seen, listed};
 use crate::upstream::Purpose;
-
-/// The name of a field that came over HTTP/2 and is no token (RFC 9110, 5.1). h2 lets a quotation mark pass. A
-/// message with such a name is malformed (RFC 9113, 10.3), because HTTP/1.1 does not allow the name.
-pub(super) fn invalid_name(headers: &HeaderMap) -> Option<&HeaderName> {
-    headers.keys().find(|name| is_invalid(name))
-}
-
-fn is_invalid(name: &HeaderName) -> bool {
-    name.as_str().contains('"')
-}
 
 /// Whether an answer's server authenticates the connection, by NTLM or Negotiate (RFC 4559, 6), also under other names
 /// that begin alike.
@@ -46,20 +33,6 @@ pub(super) fn authorized_by(headers: &HeaderMap, seen: Seen) -> Option<Purpose> 
 
 fn begins(scheme: &[u8], with: &[u8; 4]) -> bool {
     scheme.trim_ascii_start().get(..4).is_some_and(|begin| begin.eq_ignore_ascii_case(with))
-}
-
-/// Makes a route's changes to a request or an answer. The changes to an answer come after all other fields, also on an
-/// answer of tidegate's own: a page of another site can read a 429 and its `retry-after` only if CORS fields allow it.
-pub(super) fn change(headers: &mut HeaderMap, changes: &HeaderChanges) {
-    for name in &changes.remove {
-        headers.remove(name);
-    }
-    for (name, value) in &changes.set {
-        headers.insert(name, value.clone());
-    }
-    for (name, value) in &changes.add {
-        headers.append(name, value.clone());
-    }
 }
 
 #[cfg(test)]

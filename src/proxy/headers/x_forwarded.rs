@@ -5,37 +5,13 @@ use std::fmt::Write as _;
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
+use crate::exchange::peer::{Peer, value};
 use crate::reading::Seen;
 use crate::request::client::{Client, PeerAddress};
 
 static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 static X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 static X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-const HTTP: HeaderValue = HeaderValue::from_static("http");
-const HTTPS: HeaderValue = HeaderValue::from_static("https");
-
-/// Who is at the other end of a client's connection.
-#[derive(Clone, Debug)]
-pub(crate) struct Peer {
-    pub(crate) address: PeerAddress,
-    /// The address as a field's value. It is kept, since most requests need it.
-    text: HeaderValue,
-    /// `http` or `https`, as APIs get it.
-    scheme: HeaderValue,
-}
-
-impl Peer {
-    /// A peer that speaks HTTP, over TLS if it is `secure`.
-    pub(crate) fn new(address: PeerAddress, secure: bool) -> Self {
-        let scheme = if secure { HTTPS } else { HTTP };
-        Self { address, text: value(&address.as_client().to_string()), scheme }
-    }
-
-    /// `http` or `https`.
-    pub(in crate::proxy) fn scheme(&self) -> &'static str {
-        if self.scheme == HTTPS { "https" } else { "http" }
-    }
-}
 
 /// From whom a request came, and for which host.
 pub(in crate::proxy) struct Origin<'r> {
@@ -75,9 +51,4 @@ fn chain(origin: &Origin<'_>) -> HeaderValue {
         let _ = write!(text, "{separator}{address}");
     }
     value(&text)
-}
-
-/// The text of addresses is always a valid field value.
-fn value(text: &str) -> HeaderValue {
-    HeaderValue::from_str(text).unwrap_or_else(|_| HeaderValue::from_static(""))
 }

@@ -30,8 +30,6 @@ pub enum PeerAddress {
     Network(IpAddr),
     /// A process of this machine that was let in by the rights of a Unix socket's file. It is a trusted proxy.
     UnixSocket,
-    /// A proxy that asks for decisions, on the network or at a Unix socket. It is a trusted proxy wherever it is.
-    Asking(Option<IpAddr>),
 }
 
 impl PeerAddress {
@@ -39,23 +37,9 @@ impl PeerAddress {
     /// no address: it counts as 0.0.0.0.
     pub(crate) fn as_client(self) -> IpAddr {
         match self {
-            Self::Network(address) | Self::Asking(Some(address)) => canonical_address(address),
-            Self::UnixSocket | Self::Asking(None) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            Self::Network(address) => canonical_address(address),
+            Self::UnixSocket => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         }
-    }
-
-    /// The same peer, which asks for decisions.
-    pub(crate) fn asking(self) -> Self {
-        match self {
-            Self::Network(address) => Self::Asking(Some(address)),
-            Self::UnixSocket => Self::Asking(None),
-            Self::Asking(_) => self,
-        }
-    }
-
-    /// Whether the peer asks for decisions about requests that it forwards itself.
-    pub(crate) fn asks(self) -> bool {
-        matches!(self, Self::Asking(_))
     }
 }
 
@@ -104,27 +88,26 @@ impl Trust {
     /// is the client. If an element is unreadable, reading stops. The client is then the last address
     /// that was read, or `peer` if none was read.
     pub fn client(&self, peer: PeerAddress, headers: &HeaderMap) -> Client {
-        self.client_in(&self.header, peer, headers)
+        let address = peer.as_client();
+        match self.trusts_peer(peer) {
+            true => self.client_behind(address, &self.header, headers),
+            false => Client { address, via: Vec::new(), peer_trusted: false },
+        }
     }
 
-    /// The client as [`Trust::client`] finds it, in this header.
-    pub(crate) fn client_in(
+    /// The client of a request that came from this trusted proxy, as [`Trust::client`] finds it in this header.
+    pub(crate) fn client_behind(
         &self,
+        proxy: IpAddr,
         header: &ClientHeader,
-        peer: PeerAddress,
         headers: &HeaderMap,
     ) -> Client {
-        let trusted = self.trusts_peer(peer);
-        let peer = peer.as_client();
-        if !trusted {
-            return Client { address: peer, via: Vec::new(), peer_trusted: false };
-        }
         match header {
             ClientHeader::XForwardedFor => {
-                self.follow(peer, x_forwarded_for::nearest_first(headers))
+                self.follow(proxy, x_forwarded_for::nearest_first(headers))
             }
-            ClientHeader::Forwarded => self.follow(peer, rfc7239::nearest_first(headers)),
-            ClientHeader::Single(name) => self.follow(peer, single(headers, name).into_iter()),
+            ClientHeader::Forwarded => self.follow(proxy, rfc7239::nearest_first(headers)),
+            ClientHeader::Single(name) => self.follow(proxy, single(headers, name).into_iter()),
         }
     }
 
@@ -137,7 +120,7 @@ impl Trust {
     pub(crate) fn trusts_peer(&self, peer: PeerAddress) -> bool {
         match peer {
             PeerAddress::Network(address) => self.trusts(address),
-            PeerAddress::UnixSocket | PeerAddress::Asking(_) => true,
+            PeerAddress::UnixSocket => true,
         }
     }
 

@@ -8,16 +8,16 @@ use super::grpc;
 use super::protocol::GrpcKind;
 
 const CLOSE: HeaderValue = HeaderValue::from_static("close");
-pub(super) const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
-pub(super) const PLAIN_TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+pub(crate) const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+pub(crate) const PLAIN_TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
 /// A response that tidegate composes itself, with its whole body.
-pub(super) type OwnResponse = Response<Bytes>;
+pub(crate) type OwnResponse = Response<Bytes>;
 
 /// A response with this status and body. `kind` is the media type of the body.
 ///
 /// No cache may keep it: it was made for one moment and one client, and the next one would get it from the cache.
-pub(super) fn own(
+pub(crate) fn own(
     status: StatusCode,
     kind: Option<HeaderValue>,
     body: impl Into<Bytes>,
@@ -32,7 +32,7 @@ pub(super) fn own(
 }
 
 /// Ends an HTTP/1 connection with this response. `version` is the request's.
-pub(super) fn close<B>(answer: &mut Response<B>, version: Version) {
+pub(crate) fn close<B>(answer: &mut Response<B>, version: Version) {
     // An answer that names protocols in `upgrade` has a `connection` already.
     answer.headers_mut().append(CONNECTION, CLOSE);
     if version < Version::HTTP_11 {
@@ -42,7 +42,7 @@ pub(super) fn close<B>(answer: &mut Response<B>, version: Version) {
 }
 
 /// An answer without messages (Trailers-Only): status and message are fields of the head.
-pub(super) fn trailers_only(kind: GrpcKind, status: grpc::Status, message: &str) -> OwnResponse {
+pub(crate) fn trailers_only(kind: GrpcKind, status: grpc::Status, message: &str) -> OwnResponse {
     let mut answer = own(StatusCode::OK, Some(kind.media_type()), Bytes::new());
     answer.headers_mut().extend(grpc::trailers(status, message));
     answer

@@ -2,14 +2,11 @@
 //! this.
 
 use http::HeaderMap;
-use http::header::{CONNECTION, CONTENT_LENGTH, HeaderValue, TRAILER, TRANSFER_ENCODING, UPGRADE};
+use http::header::{CONNECTION, CONTENT_LENGTH, HeaderValue, TRANSFER_ENCODING, UPGRADE};
 use smallvec::SmallVec;
 
-use super::{hop, is_invalid};
-use crate::plan::HeaderChanges;
-use crate::reading::{Seen, has_unknown_coding, listed, remove_named};
+use crate::reading::{Seen, has_unknown_coding, listed, remove_connection_fields, remove_named};
 use crate::request::known_fields::is_protected;
-use crate::request::name::{are_alike, remove_all};
 
 /// How clearly an answer says where its body ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +37,7 @@ pub(in crate::proxy) fn remove_hop_by_hop(
         true => headers.get_all(UPGRADE).iter().cloned().collect(),
         false => SmallVec::new(),
     };
-    hop::remove_always(headers, seen);
+    remove_connection_fields(headers, seen);
     if !protocols.is_empty() {
         headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
         headers.extend(protocols.into_iter().map(|protocol| (UPGRADE, protocol)));
@@ -52,22 +49,6 @@ pub(in crate::proxy) fn remove_hop_by_hop(
         true => Framing::Doubtful,
         false => Framing::Clear,
     }
-}
-
-/// Removes the fields of an answer's trailers that have an invalid name, frame a message, or concern the server's
-/// connection alone. They must not be trailers (RFC 9110, 6.5.1), and an HTTP/2 client ends the stream because of
-/// them. A field that the route's `changes` set or remove in the head is removed too.
-pub(in crate::proxy) fn limit_trailers(trailers: &mut HeaderMap, changes: Option<&HeaderChanges>) {
-    let seen = Seen::of(trailers);
-    remove_named(trailers, seen, is_protected);
-    hop::remove_always(trailers, seen);
-    for name in [CONTENT_LENGTH, TRAILER] {
-        trailers.remove(name);
-    }
-    remove_all(trailers, |name| {
-        is_invalid(name)
-            || changes.is_some_and(|changes| changes.decided().any(|own| are_alike(own, name)))
-    });
 }
 
 /// Whether the headers announce a body, even if the status does not allow one.
@@ -161,19 +142,6 @@ mod tests {
         let mut told = answer(&[("connection", "upgrade"), ("upgrade", "b")]);
         told.append(UPGRADE, HeaderValue::from_static("c"));
         assert_eq!(telling, told);
-        let mut trailers = answer(&[
-            ("grpc-status", "0"),
-            ("connection", "x-own"),
-            ("x-own", "1"),
-            ("keep-alive", "timeout=5"),
-            ("upgrade", "h2c"),
-            ("te", "trailers"),
-            ("content-length", "5"),
-            ("trailer", "x-sum"),
-            ("transfer-encoding", "chunked"),
-        ]);
-        limit_trailers(&mut trailers, None);
-        assert_eq!(trailers, answer(&[("grpc-status", "0")]));
         let mut coded = answer(&[("transfer-encoding", "gzip, chunked")]);
         assert_eq!(without_hop_by_hop(&mut coded, false), Framing::Unknown);
     }

@@ -33,7 +33,7 @@ impl WorkerTasks {
 
     /// Goes on with the rest of a request whose client has left, for no longer than `limit`. It is counted before its
     /// connection ends: a process that drains sees one or the other.
-    pub(super) fn go_on(&self, limit: Duration, rest: impl Future<Output = ()> + 'static) {
+    pub(crate) fn go_on(&self, limit: Duration, rest: impl Future<Output = ()> + 'static) {
         // Without a runtime the worker has ended.
         if Handle::try_current().is_ok() {
             self.add(timeout(limit, self.abandoned.track_future(rest)).map(drop));

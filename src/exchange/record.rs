@@ -8,16 +8,16 @@ use std::thread;
 use std::time::Duration;
 
 use http::header::{HeaderValue, USER_AGENT};
-use http::{Method, StatusCode, Version, request};
+use http::{Method, StatusCode, Version};
 use tokio::time::Instant;
 use tracing::info;
 
-use super::active::Active;
 use super::client::ClientConnection;
-use super::protocol::Protocol;
-use super::refusal::{Refusal, client_gone};
 use super::trace::{self, SpanNotes};
-use crate::decide::Form;
+use super::{Active, Exchange};
+use crate::answer::protocol::Protocol;
+use crate::answer::refusal::{Refusal, client_gone};
+use crate::answer::response::OwnResponse;
 use crate::limit::name::Name;
 use crate::observe::events::{FailedExchange, RefusedRequests};
 use crate::observe::metrics::{DecisionKind, RouteCounter, UpstreamFailure};
@@ -26,7 +26,7 @@ use crate::plan::{Action, HeaderChanges, NO_ROUTE};
 use crate::reading::{BadHead, RequestReading, Unreadable};
 use crate::request::client::PeerAddress;
 use crate::request::host::Host;
-use crate::throttle::{Permit, Refused};
+use crate::throttle::{Permit, Quota, Refused};
 use crate::upstream::progress::{BodyEnd, BodyFault};
 
 /// The target of access lines, for filters.
@@ -37,37 +37,38 @@ const MALFORMED: &str = "malformed";
 
 /// The record of a request. It is dropped with the response's body, and then counts and logs the request.
 #[derive(Debug)]
-pub(super) struct RequestRecord {
-    pub(super) client: Rc<ClientConnection>,
-    pub(super) began: Instant,
-    pub(super) active: Rc<Active>,
-    pub(super) status: StatusCode,
-    pub(super) findings: RequestFindings,
+pub(crate) struct RequestRecord {
+    pub(crate) client: Rc<ClientConnection>,
+    pub(crate) began: Instant,
+    pub(crate) active: Rc<Active>,
+    pub(crate) status: StatusCode,
+    pub(crate) findings: RequestFindings,
     /// The client's HTTP version. In HTTP/1.0 the end of the connection may mark the end of a body.
-    pub(super) version: Version,
+    pub(crate) version: Version,
     /// How far the request's body has come.
-    pub(super) body_end: BodyEnd,
+    pub(crate) body_end: BodyEnd,
     /// Bytes of the response's body that were handed to the connection.
-    pub(super) sent: u64,
+    pub(crate) sent: u64,
     /// The request ID, if the file names a header for it.
-    pub(super) request_id: Option<Box<HeaderValue>>,
-    pub(super) protocol: Protocol,
+    pub(crate) request_id: Option<Box<HeaderValue>>,
+    pub(crate) protocol: Protocol,
     /// The form of the call, if another proxy asks for a decision about the request.
-    pub(super) via: Option<&'static str>,
+    pub(crate) via: Option<&'static str>,
     /// Whether this is only a call about requests that have their own records.
-    pub(super) is_silent: bool,
+    pub(crate) is_silent: bool,
 }
 
 impl RequestRecord {
-    /// Begins the record of a request. The record counts the request even if the client leaves now.
+    /// Begins the record of a request. `via` is as in [`WorkerContext::begin`](super::WorkerContext::begin).
     pub(super) fn begin(
         active: Rc<Active>,
         client: &Rc<ClientConnection>,
-        began: Instant,
-        head: &mut request::Parts,
-        protocol: Protocol,
+        exchange: &mut Exchange,
+        via: Option<&'static str>,
     ) -> Self {
-        let span = trace::begin(&active.plan, client.peer.address, &mut head.headers);
+        let Exchange { began, head, protocol, .. } = exchange;
+        let trusted = || is_trusted(&active, client, via);
+        let span = trace::begin(&active.plan, trusted, &mut head.headers);
         let wants_details = active.plan.log.access || span.is_some();
         let details = wants_details.then(|| {
             Box::new(RequestDetails {
@@ -84,18 +85,32 @@ impl RequestRecord {
         });
         Self {
             client: client.clone(),
-            began,
+            began: *began,
             active,
             version: head.version,
             body_end: BodyEnd::default(),
             sent: 0,
             request_id: None,
-            protocol,
-            via: None,
+            protocol: *protocol,
+            via,
             is_silent: false,
             status: client_gone(),
             findings: RequestFindings { details, ..RequestFindings::default() },
         }
+    }
+
+    /// Whether a trusted proxy sent the request.
+    pub(super) fn is_of_trusted_proxy(&self) -> bool {
+        is_trusted(&self.active, &self.client, self.via)
+    }
+
+    /// Notes why the request is refused, and answers it. `quotas` is what its limits say.
+    pub(crate) fn refused(&mut self, refusal: &Refusal<'_>, quotas: &[Quota<'_>]) -> OwnResponse {
+        self.findings.refused(refusal, &self.active, self.client.peer.address);
+        let route = self.findings.route.map(|route| &self.active.plan.routes[route]);
+        let answer = self.active.answers.respond(refusal, quotas, self.protocol, route);
+        self.status = answer.status();
+        answer
     }
 
     /// The route's name for logs.
@@ -105,12 +120,12 @@ impl RequestRecord {
     }
 
     /// The changes that the route makes to an answer's head.
-    pub(super) fn response_changes(&self) -> Option<&HeaderChanges> {
+    pub(crate) fn response_changes(&self) -> Option<&HeaderChanges> {
         self.active.plan.routes.get(self.findings.route?)?.options().response.as_ref()
     }
 
     /// The name of the route's upstream.
-    pub(super) fn upstream(&self) -> Option<&Name> {
+    pub(crate) fn upstream(&self) -> Option<&Name> {
         let plan = &self.active.plan;
         match &plan.routes.get(self.findings.route?)?.action {
             Action::Forward { upstream, .. } if self.via.is_none() => {
@@ -121,7 +136,7 @@ impl RequestRecord {
     }
 
     /// Counts and logs a failed exchange with this server of the route's upstream.
-    pub(super) fn failed(&self, server: &str, failure: UpstreamFailure, error: &dyn Display) {
+    pub(crate) fn failed(&self, server: &str, failure: UpstreamFailure, error: &dyn Display) {
         let upstream = self.upstream();
         if let Some(upstream) = upstream {
             self.active.metrics.upstream_failed(upstream, failure);
@@ -163,17 +178,26 @@ impl RequestRecord {
 
     /// The response ends before its body is complete. An HTTP/1.0 client gets a reset, since it would
     /// take a normal end of the connection for the end of the body.
-    pub(super) fn broke_off(&self) {
+    pub(crate) fn broke_off(&self) {
         if self.version < Version::HTTP_11 {
             self.client.socket.reset_at_close();
         }
     }
 }
 
-/// Counts and logs a malformed request, which is answered with `status`.
-pub(super) fn malformed(active: &Active, client: &ClientConnection, status: StatusCode) {
-    let (metrics, via) =
-        (&active.metrics, client.peer.address.asks().then_some(Form::Unknown.name()));
+fn is_trusted(active: &Active, client: &ClientConnection, via: Option<&str>) -> bool {
+    via.is_some() || active.plan.server.trust.trusts_peer(client.peer.address)
+}
+
+/// Counts and logs a malformed request, which is answered with `status`. `via` is as in
+/// [`WorkerContext::begin`](super::WorkerContext::begin).
+pub(crate) fn malformed(
+    active: &Active,
+    client: &ClientConnection,
+    via: Option<&'static str>,
+    status: StatusCode,
+) {
+    let metrics = &active.metrics;
     metrics.refused(MALFORMED);
     match via {
         Some(via) => metrics.asked(via, status),
@@ -203,29 +227,29 @@ pub(super) fn malformed(active: &Active, client: &ClientConnection, status: Stat
 
 /// What becomes known about a request while it is served.
 #[derive(Debug, Default)]
-pub(super) struct RequestFindings {
+pub(crate) struct RequestFindings {
     /// The index of the request's route in the plan; `None` if no route was found.
-    pub(super) route: Option<usize>,
+    pub(crate) route: Option<usize>,
     /// The client, once the head has been read.
     client: Option<IpAddr>,
     /// What the request holds of its limits. It is settled when the response has ended.
-    pub(super) permit: Permit,
+    pub(crate) permit: Permit,
     /// The decision of all limits together.
-    pub(super) decision: DecisionKind,
+    pub(crate) decision: DecisionKind,
     /// `Some` only if the request is logged or traced.
-    pub(super) details: Option<Box<RequestDetails>>,
+    pub(crate) details: Option<Box<RequestDetails>>,
     /// How long it took from the sending upstream to the head of the answer.
-    pub(super) answered_after: Option<Duration>,
+    pub(crate) answered_after: Option<Duration>,
 }
 
 impl RequestFindings {
     /// The notes for the request's span, if the request is traced.
-    pub(super) fn span(&mut self) -> Option<&mut SpanNotes> {
+    pub(crate) fn span(&mut self) -> Option<&mut SpanNotes> {
         self.details.as_mut()?.span.as_deref_mut()
     }
 
     /// Notes what the head of a request means.
-    pub(super) fn read(&mut self, reading: &RequestReading<'_, '_>) {
+    pub(crate) fn read(&mut self, reading: &RequestReading<'_, '_>) {
         self.route = reading.found.as_ref().ok().copied();
         self.client = Some(reading.client.address);
         if let Some(details) = &mut self.details {
@@ -235,7 +259,7 @@ impl RequestFindings {
     }
 
     /// Notes what is known about a request whose head cannot be read, and returns the refusal.
-    pub(super) fn unread(&mut self, unreadable: Unreadable) -> Refusal<'static> {
+    pub(crate) fn unread(&mut self, unreadable: Unreadable) -> Refusal<'static> {
         let Unreadable { host, why } = unreadable;
         if let Some(details) = &mut self.details {
             details.host = host.as_ref().and_then(host_text);
@@ -250,7 +274,7 @@ impl RequestFindings {
     }
 
     /// Notes why the request is not answered by the API. `peer` is the other end of its connection.
-    pub(super) fn refused(&mut self, refusal: &Refusal<'_>, active: &Active, peer: PeerAddress) {
+    fn refused(&mut self, refusal: &Refusal<'_>, active: &Active, peer: PeerAddress) {
         let reason = refusal.reason();
         if let Some(details) = &mut self.details {
             details.reason = Some(reason);
@@ -286,7 +310,7 @@ impl RequestFindings {
     }
 
     /// Notes a failed exchange for the request's span. `server` is `None` if no server was asked.
-    pub(super) fn failed(&mut self, server: Option<&str>, failure: UpstreamFailure) {
+    pub(crate) fn failed(&mut self, server: Option<&str>, failure: UpstreamFailure) {
         if let Some(span) = self.span() {
             span.failure = Some(failure.reason());
             span.server = server.map(Arc::from);
@@ -301,21 +325,21 @@ fn host_text(host: &Host) -> Option<String> {
 
 /// What the access line and the span have besides the record of a request.
 #[derive(Debug)]
-pub(super) struct RequestDetails {
-    pub(super) method: Method,
+pub(crate) struct RequestDetails {
+    pub(crate) method: Method,
     /// `None` until the host is known, and if HTTP/1.0 names no host.
-    pub(super) host: Option<String>,
-    pub(super) path: String,
-    pub(super) client: IpAddr,
-    pub(super) user_agent: Option<HeaderValue>,
+    pub(crate) host: Option<String>,
+    pub(crate) path: String,
+    pub(crate) client: IpAddr,
+    pub(crate) user_agent: Option<HeaderValue>,
     /// The limit that rejected the request.
-    pub(super) limit: Option<Name>,
+    pub(crate) limit: Option<Name>,
     /// Why the API did not answer the request.
     reason: Option<&'static str>,
     /// The upstream's server that was asked last.
-    pub(super) server: Option<Arc<str>>,
+    pub(crate) server: Option<Arc<str>>,
     /// `None` if the request is not traced.
-    pub(super) span: Option<Box<SpanNotes>>,
+    pub(crate) span: Option<Box<SpanNotes>>,
 }
 
 impl Drop for RequestRecord {

@@ -14,8 +14,8 @@ use http::StatusCode;
 use http::header::{HeaderName, HeaderValue, RETRY_AFTER};
 
 use super::grpc;
-use super::headers::quotas::{ShownFigures, write_quotas};
 use super::protocol::Protocol;
+use super::quotas::{ShownFigures, write_quotas};
 use super::response::{OwnResponse, PLAIN_TEXT, own, trailers_only};
 use crate::limit::decision::{whole_milliseconds, whole_seconds};
 use crate::plan::{AnswerBody, AnswerSpec, BodyTemplate, TemplatePiece};

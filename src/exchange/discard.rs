@@ -16,7 +16,7 @@ const DISCARD_TIME: Duration = Duration::from_millis(250);
 
 /// Reads and throws away a body that is not used. A long body is left unread, and so is a body for which
 /// the client still awaits `100 Continue` (`awaited`). Returns whether the connection can be used again.
-pub(super) async fn discard(
+pub(crate) async fn discard(
     mut body: ClientBody,
     awaited: bool,
     client: &Rc<ClientConnection>,

@@ -35,7 +35,7 @@ type QuotaText = SmallVec<[u8; 96]>;
 ///
 /// The API may have written such fields about its own limits. The client must keep to these too, so they
 /// are never made more generous: the lists get our members beside the API's.
-pub(in crate::proxy) fn write_quotas(
+pub(crate) fn write_quotas(
     headers: &mut HeaderMap,
     quotas: &[Quota<'_>],
     default: &AnswerSpec,
@@ -90,14 +90,14 @@ const ENTRIES: usize = 64;
 /// A cache of `ratelimit` fields: one worker's, under one plan. If a single limit lets a request pass,
 /// only the numbers of `r` and `t` differ between answers.
 #[derive(Debug)]
-pub(in crate::proxy) struct QuotaFields {
+pub(crate) struct QuotaFields {
     entries: RefCell<[Option<Box<LimitFields>>; ENTRIES]>,
 }
 
 /// A limit with the figures that clients are shown. The limit is kept alive here, so no other limit can get
 /// its address.
 #[derive(Debug)]
-pub(in crate::proxy) struct ShownFigures {
+pub(crate) struct ShownFigures {
     limit: Arc<LimitSpec>,
     burst: u64,
     window: Option<u64>,
@@ -105,12 +105,12 @@ pub(in crate::proxy) struct ShownFigures {
 }
 
 impl ShownFigures {
-    pub(in crate::proxy) fn of(quota: &Quota<'_>) -> Self {
+    pub(crate) fn of(quota: &Quota<'_>) -> Self {
         let Quota { limit, burst, window, unit, .. } = *quota;
         Self { limit: Arc::clone(limit), burst, window, unit }
     }
 
-    pub(in crate::proxy) fn are_of(&self, quota: &Quota<'_>) -> bool {
+    pub(crate) fn are_of(&self, quota: &Quota<'_>) -> bool {
         Arc::ptr_eq(&self.limit, quota.limit)
             && self.burst == quota.burst
             && (self.window, self.unit) == (quota.window, quota.unit)
@@ -127,12 +127,12 @@ struct LimitFields {
 }
 
 impl QuotaFields {
-    pub(in crate::proxy) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { entries: RefCell::new(std::array::from_fn(|_| None)) }
     }
 
     /// Writes the same fields as [`write_quotas`], for a request that its limits let pass.
-    pub(in crate::proxy) fn write(
+    pub(crate) fn write(
         &self,
         headers: &mut HeaderMap,
         quotas: &[Quota<'_>],

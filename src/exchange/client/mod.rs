@@ -15,7 +15,7 @@ pub(crate) use self::idleness::Idleness;
 pub(crate) use self::phase::{DueAction, Overdue, Phase};
 pub(crate) use self::socket::{AcceptedStream, Socket};
 use super::WorkerTasks;
-use super::headers::x_forwarded::Peer;
+use super::peer::Peer;
 use crate::throttle::Permit;
 use crate::upstream::{ConnectionLease, PrivateConnections};
 use crate::wire::overhead::Overhead;
@@ -47,9 +47,9 @@ pub(crate) struct ClientConnection {
     /// The subject of the client's verified certificate.
     pub(crate) cert: Option<Box<str>>,
     /// Where its requests go on when it has left.
-    pub(super) tasks: Rc<WorkerTasks>,
+    pub(crate) tasks: Rc<WorkerTasks>,
     /// The servers' connections that no other client uses. Most clients never have one.
-    pub(super) private: OnceCell<Rc<PrivateConnections>>,
+    pub(crate) private: OnceCell<Rc<PrivateConnections>>,
     /// Set when an answer with the status 101 is returned.
     switched: RefCell<Option<Box<Switched>>>,
     /// The first bytes of the connection were those of a TLS handshake.

@@ -10,12 +10,12 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use crate::reading::GRPC_TIMEOUT;
 
-pub(super) const STATUS: HeaderName = HeaderName::from_static("grpc-status");
-pub(super) const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+pub(crate) const STATUS: HeaderName = HeaderName::from_static("grpc-status");
+pub(crate) const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 
 /// The gRPC statuses that tidegate sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Status {
+pub(crate) enum Status {
     InvalidArgument = 3,
     DeadlineExceeded = 4,
     ResourceExhausted = 8,
@@ -26,7 +26,7 @@ pub(super) enum Status {
 }
 
 /// The trailers after the messages of a call.
-pub(super) fn trailers(status: Status, message: &str) -> HeaderMap {
+pub(crate) fn trailers(status: Status, message: &str) -> HeaderMap {
     let mut trailers = HeaderMap::new();
     trailers.insert(STATUS, HeaderValue::from(status as u16));
     if let Ok(message) = HeaderValue::from_str(&encoded(message).to_string()) {
@@ -36,12 +36,12 @@ pub(super) fn trailers(status: Status, message: &str) -> HeaderMap {
 }
 
 /// The trailers after the message of a call that has ended well.
-pub(super) fn ok() -> HeaderMap {
+pub(crate) fn ok() -> HeaderMap {
     HeaderMap::from_iter([(STATUS, HeaderValue::from_static("0"))])
 }
 
 /// The status of a call whose answer has no message. An answer with messages has its status in the trailers.
-pub(super) fn status(head: &HeaderMap) -> Option<u16> {
+pub(crate) fn status(head: &HeaderMap) -> Option<u16> {
     head.get(STATUS)?.to_str().ok()?.parse().ok()
 }
 
@@ -52,7 +52,7 @@ fn encoded(message: &str) -> impl Display {
 }
 
 /// How long the client waits for the end of its call; `None` if `grpc-timeout` is absent or malformed.
-pub(super) fn time_limit(headers: &HeaderMap) -> Option<Duration> {
+pub(crate) fn time_limit(headers: &HeaderMap) -> Option<Duration> {
     let (unit, digits) = headers.get(GRPC_TIMEOUT)?.as_bytes().split_last()?;
     let fits = (1..=8).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit);
     let number: u64 = std::str::from_utf8(digits).ok().filter(|_| fits)?.parse().ok()?;

@@ -3,23 +3,21 @@
 use http::header::{HeaderMap, HeaderValue};
 use tokio::time::Instant;
 
-use super::client::ClientConnection;
 use crate::clock::Clock;
 use crate::limit::time::Timestamp;
 use crate::plan::ServerSpec;
 
 /// Writes the request ID into its header, if the file names a header for the ID. The ID is that of a
-/// trusted proxy, or a new one.
+/// trusted proxy, or a new one. `trusted` is whether one sent the request.
 pub(super) fn name(
     clock: &Clock,
     server: &ServerSpec,
-    client: &ClientConnection,
+    trusted: impl Fn() -> bool,
     began: Instant,
     headers: &mut HeaderMap,
 ) -> Option<Box<HeaderValue>> {
     let name = server.request_id.as_ref()?;
-    let trusted = server.trust.trusts_peer(client.peer.address);
-    let given = headers.get(name).filter(|id| trusted && !id.is_empty()).cloned();
+    let given = headers.get(name).filter(|id| !id.is_empty() && trusted()).cloned();
     let id = given.or_else(|| new_id(clock.wall().at(clock.at(began))))?;
     headers.insert(name, id.clone());
     Some(Box::new(id))

@@ -3,8 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::headers::quotas::QuotaFields;
-use super::rejection::Rejections;
+use crate::answer::Answers;
 use crate::jwt::Tokens;
 use crate::observe::error_log::ErrorLog;
 use crate::observe::events;
@@ -22,19 +21,17 @@ pub(crate) struct Active {
     /// The plan's upstreams.
     pub(crate) upstreams: Vec<Rc<Upstream>>,
     /// What verifies the tokens of the plan's clients.
-    pub(super) tokens: Tokens,
+    pub(crate) tokens: Tokens,
     /// Where this worker counts the requests of each route.
     counters: RouteCounters,
     /// All counts of this worker.
-    pub(super) metrics: Arc<WorkerMetrics>,
-    /// Cached answers to throttled clients. They refer to the plan's limits, so they end with the plan.
-    pub(super) rejections: Rejections,
-    /// Cached `ratelimit` fields of the answers to all other clients.
-    pub(super) fields: QuotaFields,
+    pub(crate) metrics: Arc<WorkerMetrics>,
+    /// What tidegate says by itself. It refers to the plan's limits, so it ends with the plan.
+    pub(crate) answers: Answers,
     /// Where the process counts errors.
     pub(crate) error_log: Arc<ErrorLog>,
     /// The process's spans that wait to be sent.
-    pub(super) spans: Arc<SpanQueue>,
+    pub(crate) spans: Arc<SpanQueue>,
 }
 
 impl Active {
@@ -48,12 +45,12 @@ impl Active {
         metrics: Arc<WorkerMetrics>,
     ) -> Self {
         let counters = RouteCounters::new(plan.routes.len());
-        let (rejections, fields) = (Rejections::new(), QuotaFields::new());
-        Self { plan, upstreams, tokens, counters, metrics, rejections, fields, error_log, spans }
+        let answers = Answers::new(plan.reject.clone());
+        Self { plan, upstreams, tokens, counters, metrics, answers, error_log, spans }
     }
 
     /// The counter of the route with this index in the plan, or of requests without a route.
-    pub(super) fn counter(&self, route: Option<usize>) -> RouteCounter {
+    pub(crate) fn counter(&self, route: Option<usize>) -> RouteCounter {
         route.map_or(RouteCounter::NO_ROUTE, |route| {
             self.counters.of(route, &self.plan.routes[route].name, &self.metrics)
         })
@@ -61,7 +58,7 @@ impl Active {
 
     /// Logs from time to time that a peer names another client in a header, but is no trusted proxy. Only addresses of
     /// the operator's own networks are logged, because anybody else may send such a header.
-    pub(super) fn note_untrusted(&self, reading: &RequestReading<'_, '_>) {
+    pub(crate) fn note_untrusted(&self, reading: &RequestReading<'_, '_>) {
         let peer = reading.client.address;
         if reading.has_ignored_claim
             && (peer.is_loopback() || private_network(peer).is_some())
@@ -72,7 +69,7 @@ impl Active {
     }
 
     /// The upstream that an `Action::Forward` of the plan names.
-    pub(super) fn upstream(&self, index: u32) -> &Rc<Upstream> {
+    pub(crate) fn upstream(&self, index: u32) -> &Rc<Upstream> {
         &self.upstreams[usize::try_from(index).unwrap_or(usize::MAX)]
     }
 }

@@ -1,16 +1,15 @@
-//! Every reason for which tidegate answers a request with an error of its own. `answer` makes the response.
+//! Every reason for which tidegate answers a request with an error of its own, and what it means.
 
 use std::borrow::Cow;
 use std::fmt::Display;
 
-use http::{HeaderMap, Method, StatusCode, request};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, request};
 
 use super::grpc::Status;
-use super::headers::invalid_name;
-use crate::decide::BadCall;
 use crate::observe::trace::cut;
 use crate::reading::BadHead;
 use crate::request::key::{KeyError, TokenFault};
+use crate::request::name::is_invalid;
 use crate::request::path::AmbiguousPath;
 use crate::throttle::Refused;
 use crate::upstream::progress::BodyFault;
@@ -40,7 +39,7 @@ impl HeadFault {
         if headers.keys_len() > MOST_FIELDS {
             return Some(Self::TooManyFields);
         }
-        invalid_name(headers).map(|_| Self::FieldName)
+        headers.keys().any(is_invalid).then_some(Self::FieldName)
     }
 }
 
@@ -48,7 +47,7 @@ impl HeadFault {
 #[derive(Debug)]
 pub(crate) enum Refusal<'p> {
     /// The call of another proxy does not ask for a decision.
-    Call(BadCall),
+    Call(CallFault),
     /// The head is not to be passed on.
     Head(HeadFault),
     /// The head cannot be read, or announces a body that is too large.
@@ -74,12 +73,22 @@ pub(crate) enum Refusal<'p> {
     Panic,
 }
 
+/// What is wrong with a call, as its caller is told.
+#[derive(Debug)]
+pub(crate) struct CallFault {
+    pub(crate) status: u16,
+    pub(crate) grpc: Status,
+    pub(crate) detail: String,
+    /// A field that says what the caller has to do.
+    pub(crate) field: Option<(HeaderName, HeaderValue)>,
+}
+
 /// What the answer to a refused request says.
 pub(crate) struct Meaning {
-    pub(super) status: StatusCode,
+    pub(crate) status: StatusCode,
     /// The status of a gRPC call. A client may repeat a call that ended with [`Status::Unavailable`]. A call
     /// whose response or deadline timed out has another status, because the API may still act on the call.
-    pub(super) grpc: Status,
+    pub(crate) grpc: Status,
     /// Says nothing about a failed upstream: that is for the log only.
     pub(crate) detail: Cow<'static, str>,
 }
@@ -89,14 +98,9 @@ impl Refusal<'_> {
     pub(crate) fn meaning(&self) -> Meaning {
         let bad = |why: &dyn Display| (400, Status::Internal, why.to_string().into());
         let (status, grpc, detail) = match self {
-            Self::Call(fault) => {
-                let grpc = match fault {
-                    BadCall::Path | BadCall::Compressed => Status::Unimplemented,
-                    BadCall::Token => Status::Unauthenticated,
-                    _ => Status::InvalidArgument,
-                };
-                // The fault may quote a caller, and a field has not room for everything.
-                (fault.status(), grpc, cut(&fault.to_string()).to_owned().into())
+            // The fault may quote a caller, and a field has not room for everything.
+            Self::Call(CallFault { status, grpc, detail, .. }) => {
+                (*status, *grpc, cut(detail).to_owned().into())
             }
             Self::Head(fault @ HeadFault::FieldName) => bad(fault),
             Self::Head(fault) => (431, Status::ResourceExhausted, fault.to_string().into()),
@@ -161,7 +165,7 @@ impl Refusal<'_> {
     }
 
     /// The reason for logs and metrics.
-    pub(super) fn reason(&self) -> &'static str {
+    pub(crate) fn reason(&self) -> &'static str {
         match self {
             Self::Call(_) => "bad_call",
             Self::Unreadable(BadHead::TooLarge { .. }) => "too_large",
@@ -181,7 +185,7 @@ impl Refusal<'_> {
     }
 
     /// Whether an HTTP/1.1 connection must close, since the next bytes may be the rest of this request.
-    pub(super) fn closes(&self) -> bool {
+    pub(crate) fn closes(&self) -> bool {
         match self {
             Self::Body(_) | Self::Panic => true,
             Self::Unreadable(head) => matches!(
@@ -199,7 +203,7 @@ impl Refusal<'_> {
 /// Whether the request's target is a host and a port, which only CONNECT uses (RFC 9112, 3.2.3). After such
 /// a request a refusal must close an HTTP/1.1 connection. The next bytes may be another protocol: the client
 /// need not wait for its answer (draft-ietf-httpbis-optimistic-upgrade).
-pub(super) fn is_authority_form(head: &request::Parts) -> bool {
+pub(crate) fn is_authority_form(head: &request::Parts) -> bool {
     let named = head.uri.authority().is_some() && head.uri.scheme().is_none();
     named || head.method == Method::CONNECT
 }
@@ -213,12 +217,6 @@ impl From<BadHead> for Refusal<'_> {
     }
 }
 
-impl From<BadCall> for Refusal<'_> {
-    fn from(fault: BadCall) -> Self {
-        Self::Call(fault)
-    }
-}
-
 impl<'p> From<Refused<'p>> for Refusal<'p> {
     fn from(refused: Refused<'p>) -> Self {
         Self::Limits(refused)
@@ -227,6 +225,6 @@ impl<'p> From<Refused<'p>> for Refusal<'p> {
 
 /// The status 499, for a client that left before its answer. It is never sent; it appears in logs and
 /// metrics.
-pub(super) fn client_gone() -> StatusCode {
+pub(crate) fn client_gone() -> StatusCode {
     StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST)
 }

@@ -17,10 +17,10 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
-use super::grpc;
-use super::headers::answer::limit_trailers;
-use super::protocol::{GrpcKind, Protocol};
 use super::record::RequestRecord;
+use super::trailers::limit_trailers;
+use crate::answer::grpc;
+use crate::answer::protocol::{GrpcKind, Protocol};
 use crate::observe::metrics::UpstreamFailure;
 use crate::throttle::Permit;
 use crate::upstream::event_timeout::EventTimeout;
@@ -34,12 +34,12 @@ use crate::wire::streams::{PeerBody, TooManyFrames};
 const MOST_AT_ONCE: usize = 16 * 1024;
 
 /// A response to a client.
-pub(super) type Answer = Response<Box<ResponseBody>>;
+pub(crate) type Answer = Response<Box<ResponseBody>>;
 
 /// Removes the body of an answer that must not have one: an answer to HEAD, or with status 204 or 304.
 /// hyper does this over HTTP/1.1 only. An answer to HEAD still says in `content-length` how long the body
 /// would be. An answer with status 204 must not have the field (RFC 9110, 8.6).
-pub(super) fn withhold_body(answer: &mut Answer, method: &Method) {
+pub(crate) fn withhold_body(answer: &mut Answer, method: &Method) {
     let bodiless = [StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED].contains(&answer.status());
     if !bodiless && *method != Method::HEAD {
         return;
@@ -116,13 +116,13 @@ impl UpstreamAnswer {
 
 impl ResponseBody {
     /// A body that is complete already.
-    pub(super) fn whole(bytes: impl Into<Bytes>) -> Box<Self> {
+    pub(crate) fn whole(bytes: impl Into<Bytes>) -> Box<Self> {
         let bytes = Some(bytes.into()).filter(|bytes: &Bytes| !bytes.is_empty());
         Self::of(BodySource::Whole(bytes))
     }
 
     /// The answer to a gRPC call that has ended well.
-    pub(super) fn message(message: Bytes) -> Box<Self> {
+    pub(crate) fn message(message: Bytes) -> Box<Self> {
         Self::of(BodySource::Message(Some(message)))
     }
 
@@ -133,14 +133,14 @@ impl ResponseBody {
     }
 
     /// Removes the body. Returns its length, if that is known.
-    pub(super) fn withhold(&mut self) -> Option<u64> {
+    pub(crate) fn withhold(&mut self) -> Option<u64> {
         let length = self.size_hint().exact();
         self.source = BodySource::Whole(None);
         length
     }
 
     /// The body that a server sends. Each read must come within `time_limit` of the read before.
-    pub(super) fn streamed(
+    pub(crate) fn streamed(
         incoming: Incoming,
         lease: ConnectionLease,
         time_limit: Duration,
@@ -159,7 +159,7 @@ impl ResponseBody {
     }
 
     /// Reads the body to its end and throws it away. `permit` is what the request holds until then.
-    pub(super) async fn read_out(mut self: Box<Self>, mut permit: Permit) {
+    pub(crate) async fn read_out(mut self: Box<Self>, mut permit: Permit) {
         while let Some(frame) = poll_fn(|cx| self.poll_source(cx)).await {
             let Ok(frame) = frame else { return };
             if let Some(piece) = frame.data_ref() {
@@ -175,7 +175,7 @@ impl ResponseBody {
     }
 
     /// Sets the record that ends with the body.
-    pub(super) fn record(&mut self, mut record: RequestRecord) {
+    pub(crate) fn record(&mut self, mut record: RequestRecord) {
         if let BodySource::Whole(_) = self.source {
             record.findings.permit.completed();
         }

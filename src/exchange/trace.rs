@@ -6,7 +6,6 @@ use http::HeaderMap;
 
 use crate::observe::trace::{LimitAnswers, ServerAnswer, SpanIds};
 use crate::plan::Plan;
-use crate::request::client::PeerAddress;
 use crate::request::trace::{SpanId, TRACEPARENT, TRACESTATE, TraceId, TraceParent};
 
 /// The most bytes of a `tracestate` that a span keeps. Every system should pass on as much (W3C Trace Context,
@@ -15,31 +14,31 @@ const MOST_STATE: usize = 512;
 
 /// What a span needs that the record of the request does not have.
 #[derive(Debug)]
-pub(super) struct SpanNotes {
-    pub(super) ids: SpanIds,
+pub(crate) struct SpanNotes {
+    pub(crate) ids: SpanIds,
     /// What the limits said.
-    pub(super) limits: LimitAnswers,
+    pub(crate) limits: LimitAnswers,
     /// The server that failed.
-    pub(super) server: Option<Arc<str>>,
+    pub(crate) server: Option<Arc<str>>,
     /// Why the exchange with the upstream failed, in one word.
-    pub(super) failure: Option<&'static str>,
+    pub(crate) failure: Option<&'static str>,
     /// What the upstream answered.
-    pub(super) answer: Option<ServerAnswer>,
+    pub(crate) answer: Option<ServerAnswer>,
     /// The gRPC status in the head of the answer to the client.
-    pub(super) grpc_status: Option<u16>,
+    pub(crate) grpc_status: Option<u16>,
 }
 
-/// Begins the span of a request that is traced, and removes a `tracestate` that belongs to no trace. The fields
+/// Begins the span of a request that is traced. `trusted` is whether a trusted proxy sent it. Removes a `tracestate` that belongs to no trace. The fields
 /// of other requests stay as they are.
-pub(super) fn begin(
+pub(crate) fn begin(
     plan: &Plan,
-    peer: PeerAddress,
+    trusted: impl Fn() -> bool,
     headers: &mut HeaderMap,
 ) -> Option<Box<SpanNotes>> {
     plan.trace.otlp.as_ref()?;
     let parent = TraceParent::of(headers);
     let is_sampled = parent.is_some_and(|parent| parent.is_sampled);
-    let is_chosen = is_sampled && plan.server.trust.trusts_peer(peer);
+    let is_chosen = is_sampled && trusted();
     if !is_chosen && !plan.trace.sample.takes(fastrand::f64()) {
         return None;
     }
@@ -67,7 +66,7 @@ pub(super) fn begin(
 impl SpanNotes {
     /// Writes the span's id for the upstream. To be called after the fields that `connection` names are removed: a
     /// client must not be able to cut a trace.
-    pub(super) fn write_traceparent(&self, headers: &mut HeaderMap) {
+    pub(crate) fn write_traceparent(&self, headers: &mut HeaderMap) {
         let SpanIds { trace, span, .. } = self.ids;
         headers.insert(&TRACEPARENT, TraceParent { trace, span, is_sampled: true }.value());
     }

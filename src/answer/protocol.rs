@@ -8,14 +8,14 @@ use crate::reading::Seen;
 
 /// The protocol of a request: plain HTTP, or gRPC over HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Protocol {
+pub(crate) enum Protocol {
     Http(ProblemType),
     Grpc(GrpcKind),
 }
 
 /// The media type of a JSON problem (RFC 9457) for a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ProblemType {
+pub(crate) enum ProblemType {
     /// `application/problem+json`.
     Problem,
     /// `application/json`. Some clients fail on a type that they did not ask for, and never try again.
@@ -23,7 +23,7 @@ pub(super) enum ProblemType {
 }
 
 impl ProblemType {
-    pub(super) fn media_type(self) -> HeaderValue {
+    pub(crate) fn media_type(self) -> HeaderValue {
         HeaderValue::from_static(match self {
             Self::Problem => "application/problem+json",
             Self::Json => "application/json",
@@ -71,7 +71,7 @@ fn specificity(range: &MediaType<'_>) -> u8 {
 
 /// The kinds of gRPC. All have the same answer without messages, each with a type of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum GrpcKind {
+pub(crate) enum GrpcKind {
     /// gRPC over HTTP/2.
     Native,
     /// gRPC-Web, which browsers speak.
@@ -98,7 +98,7 @@ impl GrpcKind {
 
     /// The type of an answer to a call of this kind. A gRPC-Web client may take no other kind
     /// (`PROTOCOL-WEB.md` of grpc/grpc). These are the types that Envoy answers with.
-    pub(super) fn media_type(self) -> HeaderValue {
+    pub(crate) fn media_type(self) -> HeaderValue {
         HeaderValue::from_static(match self {
             Self::Native => "application/grpc",
             Self::Web => "application/grpc-web+proto",
@@ -108,14 +108,14 @@ impl GrpcKind {
 }
 
 /// Plain HTTP, whatever type of content the request has.
-pub(super) fn plain(asked: &HeaderMap, seen: Seen) -> Protocol {
+pub(crate) fn plain(asked: &HeaderMap, seen: Seen) -> Protocol {
     Protocol::Http(ProblemType::accepted(asked, seen))
 }
 
 /// The protocol of a request with this method and these headers.
 ///
 /// Every call of gRPC is a POST. A refusal by gRPC has the status 200, and a cache would keep it as the answer to a GET.
-pub(super) fn protocol(method: &Method, asked: &HeaderMap, seen: Seen) -> Protocol {
+pub(crate) fn protocol(method: &Method, asked: &HeaderMap, seen: Seen) -> Protocol {
     let may_call = seen.has(Seen::TYPE) && *method == Method::POST;
     let kind = if may_call { asked.get(CONTENT_TYPE) } else { None };
     match kind.and_then(|kind| GrpcKind::of(kind.as_bytes())) {

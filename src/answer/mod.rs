@@ -1,0 +1,145 @@
+//! What tidegate says by itself: the answers to requests that are refused, and the fields about limits.
+//!
+//! A [`Refusal`] is the reason for which tidegate answers in place of an API, and `refusal` has its meaning.
+//! [`Answers::respond`] is the only place that turns a refusal into a response. `rejection` composes the responses to
+//! throttled clients, `quotas` the `ratelimit` fields. `protocol` and `grpc` have the forms.
+
+pub(crate) mod grpc;
+pub(crate) mod protocol;
+mod quotas;
+pub(crate) mod refusal;
+mod rejection;
+pub(crate) mod response;
+
+use std::sync::Arc;
+
+use http::header::{ALLOW, CACHE_CONTROL, HeaderMap, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderName, Method, StatusCode};
+
+use self::protocol::{ProblemType, Protocol};
+use self::quotas::{QuotaFields, write_quotas};
+use self::refusal::{Meaning, Refusal};
+use self::rejection::{RejectionContent, Rejections};
+use self::response::{NO_STORE, OwnResponse, own, trailers_only};
+use crate::limit::decision::whole_seconds;
+use crate::plan::{AnswerSpec, RouteSpec};
+use crate::request::key::{KeyError, TokenFault};
+use crate::throttle::{Quota, Refused};
+use crate::upstream::UpstreamError;
+
+/// The challenge for a client whose token does not verify (RFC 6750, 3).
+const INVALID_TOKEN: HeaderValue = HeaderValue::from_static("Bearer error=\"invalid_token\"");
+pub(crate) const BEARER: HeaderValue = HeaderValue::from_static("Bearer");
+
+/// One worker's own answers under one plan, with what is kept of them.
+#[derive(Debug)]
+pub(crate) struct Answers {
+    /// `[reject]`, for limits without their own.
+    reject: Arc<AnswerSpec>,
+    rejections: Rejections,
+    fields: QuotaFields,
+}
+
+impl Answers {
+    /// Nothing was answered yet.
+    pub(crate) fn new(reject: Arc<AnswerSpec>) -> Self {
+        Self { reject, rejections: Rejections::new(), fields: QuotaFields::new() }
+    }
+
+    /// Writes what the limits say about a request that passes.
+    pub(crate) fn write_quotas(&self, headers: &mut HeaderMap, quotas: &[Quota<'_>]) {
+        if !quotas.is_empty() {
+            self.fields.write(headers, quotas, &self.reject);
+        }
+    }
+
+    /// Answers a request that was refused. `quotas` is what the limits say to the client. The route is `None` if
+    /// it is not known.
+    pub(crate) fn respond(
+        &self,
+        refusal: &Refusal<'_>,
+        quotas: &[Quota<'_>],
+        protocol: Protocol,
+        route: Option<&RouteSpec>,
+    ) -> OwnResponse {
+        let mut answer = match refusal {
+            Refusal::Limits(Refused::Throttled { retry_after, answer: spec, .. }) => {
+                let default = &self.reject;
+                let content = RejectionContent::new(protocol, spec, default, *retry_after, quotas);
+                self.rejections.answer(&content)
+            }
+            _ => {
+                let mut answer = explain(refusal, protocol);
+                if !matches!(refusal, Refusal::Limits(_)) {
+                    // If limits were asked, they let the request pass. Its tokens are spent, so the answer says how
+                    // many are left.
+                    write_quotas(answer.headers_mut(), quotas, &self.reject, None);
+                }
+                answer
+            }
+        };
+        if let Some(changes) = route.and_then(|route| route.options().response.as_ref()) {
+            // A page of another site can read a 429 and its `retry-after` only if CORS fields allow it.
+            changes.apply(answer.headers_mut());
+            // A route may let caches keep the answers of its API, but never an error.
+            answer.headers_mut().insert(CACHE_CONTROL, NO_STORE);
+        }
+        answer
+    }
+}
+
+/// The answer to a request that no limit rejects.
+fn explain(refusal: &Refusal<'_>, protocol: Protocol) -> OwnResponse {
+    let Meaning { status, grpc, detail } = refusal.meaning();
+    let mut answer = match protocol {
+        Protocol::Http(kind) => problem(kind, status, &detail),
+        Protocol::Grpc(kind) => trailers_only(kind, grpc, &detail),
+    };
+    let field = match refusal {
+        Refusal::Method(allowed) if matches!(protocol, Protocol::Http(_)) => allow(allowed),
+        Refusal::Limits(Refused::Key { error, .. }) => credentials(error),
+        Refusal::Call(fault) => fault.field.clone(),
+        Refusal::Upstream(UpstreamError::Paused(left)) => {
+            Some((RETRY_AFTER, whole_seconds(*left).into()))
+        }
+        _ => None,
+    };
+    answer.headers_mut().extend(field);
+    answer
+}
+
+/// The field that says what a client with these credentials has to do (RFC 6750, 3).
+fn credentials(error: &KeyError) -> Option<(HeaderName, HeaderValue)> {
+    match error {
+        error if error.is_without_keys() => Some((RETRY_AFTER, HeaderValue::from_static("1"))),
+        KeyError::Token(TokenFault::TooMany) => Some((RETRY_AFTER, HeaderValue::from_static("1"))),
+        KeyError::Token(_) => Some((WWW_AUTHENTICATE, INVALID_TOKEN)),
+        KeyError::Unverified { fault, .. } => {
+            let text = format!("Bearer error=\"invalid_token\", error_description=\"{fault}\"");
+            Some((WWW_AUTHENTICATE, HeaderValue::try_from(text).unwrap_or(INVALID_TOKEN)))
+        }
+        error => error.asks_for_credentials().then_some((WWW_AUTHENTICATE, BEARER)),
+    }
+}
+
+fn problem(kind: ProblemType, status: StatusCode, detail: &str) -> OwnResponse {
+    let title = status.canonical_reason().unwrap_or("Error");
+    let body = format!(
+        r#"{{"type":"about:blank","title":{},"status":{},"detail":{}}}"#,
+        quoted(title),
+        status.as_u16(),
+        quoted(detail)
+    );
+    own(status, Some(kind.media_type()), body)
+}
+
+/// The field with the methods for which there is a route.
+fn allow(allowed: &[Method]) -> Option<(HeaderName, HeaderValue)> {
+    let methods: Vec<_> = allowed.iter().map(Method::as_str).collect();
+    HeaderValue::from_str(&methods.join(", ")).ok().map(|value| (ALLOW, value))
+}
+
+/// A JSON string.
+fn quoted(text: &str) -> serde_json::Value {
+    text.into()
+}

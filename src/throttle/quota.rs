@@ -1,0 +1,101 @@
+//! What limits say to a client: what is left, and when more comes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::request_limit::RequestLimit;
+use crate::limit::Mode;
+use crate::limit::algorithm::Algorithm;
+use crate::limit::decide::{Ask, PerAsk};
+use crate::limit::decision::{Decision, Outcome, whole_seconds};
+use crate::limit::name::Name;
+use crate::limit::time::Timestamp;
+use crate::plan::{Figures, LimitSpec};
+use crate::store::Claim;
+
+/// What an enforcing limit says to a client, for the `ratelimit` fields (`answer/quotas.rs`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Quota<'p> {
+    pub(crate) limit: &'p Arc<LimitSpec>,
+    /// The bucket's size. 0 if nothing passes.
+    pub(crate) burst: u64,
+    /// The whole seconds in which the bucket refills, rounded up. `None` if time does not refill it.
+    pub(crate) window: Option<u64>,
+    /// The whole seconds, rounded up, after which the bucket is full again if no other request comes. It is less than
+    /// `window` only for windows that are open. `None` if time does not refill the bucket.
+    pub(crate) reset: Option<u64>,
+    /// The unit that is counted, if it is not requests.
+    pub(crate) unit: Option<&'static str>,
+    /// Whole tokens left after this request.
+    pub(crate) remaining: u64,
+    /// Whether this limit refuses, and when it would allow.
+    pub(crate) outcome: Outcome,
+}
+
+impl Quota<'_> {
+    /// The time after which the bucket is full again at the latest, if no other request comes. `None` if time does
+    /// not refill the bucket.
+    pub(crate) fn full_after(&self) -> Option<Duration> {
+        let window = Duration::from_secs(self.reset?);
+        let missing = self.burst.saturating_sub(self.remaining);
+        match self.limit.figures {
+            Figures::Limited(Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_)) => {
+                let micros = window.as_micros() * u128::from(missing);
+                let micros = micros.div_ceil(u128::from(self.burst.max(1)));
+                Some(Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX)))
+            }
+            _ if missing == 0 => Some(Duration::ZERO),
+            _ => Some(window),
+        }
+    }
+}
+
+/// What the enforcing limits that were asked say to a request, one entry for each, in the route's order.
+pub(crate) type Quotas<'p> = PerAsk<Quota<'p>>;
+
+/// What an enforcing limit says to the client. `goes` is the time of day at which the request goes or is refused.
+/// `None` for other limits, and if the limit did not decide.
+pub(super) fn quota<'p>(limit: &RequestLimit<'p>, goes: Timestamp) -> Option<Quota<'p>> {
+    let Claim { spec, ask: Ask { algorithm, cost, mode, .. }, .. } = &limit.claim;
+    let decision = limit.claim.decision().filter(|_| *mode == Mode::Enforce);
+    let Decision { remaining, outcome } = decision?;
+    // A leaky bucket may refuse although its queue has room: the wait would exceed `wait`. Then 0 remain.
+    let has_too_few = remaining < cost.get();
+    let remaining = if outcome.passes() || has_too_few { remaining } else { 0 };
+    let window = match limit.claim.figures() {
+        Some(figures) => Some(figures.window_seconds()),
+        None => algorithm.window_seconds(),
+    };
+    // A window that is open ends when it must. Every other limit is full again after its whole window.
+    let reset = match (algorithm, limit.claim.window_left) {
+        (_, Some(left)) if outcome == Outcome::Allow => Some(whole_seconds(left)),
+        (Algorithm::FixedWindow(params), _) => Some(params.windows.seconds_left(goes)),
+        _ => window,
+    };
+    let (burst, unit) = (burst(&limit.claim), unit(algorithm));
+    Some(Quota { limit: spec, burst, window, reset, unit, remaining, outcome })
+}
+
+/// The size of a claim's bucket.
+pub(super) fn burst(claim: &Claim<'_>) -> u64 {
+    claim.figures().map_or_else(|| claim.ask.algorithm.capacity(), |figures| figures.capacity)
+}
+
+/// The quota unit of draft-ietf-httpapi-ratelimit-headers, if it is not the default.
+fn unit(algorithm: &Algorithm) -> Option<&'static str> {
+    matches!(algorithm, Algorithm::Concurrency(_)).then_some("concurrent-requests")
+}
+
+/// Turns delays into rejections, for a request whose turn would come after the end of the process.
+pub(super) fn reject_delayed(quotas: &mut [Quota<'_>], left: Duration) {
+    for quota in quotas {
+        if matches!(quota.outcome, Outcome::Delay(_)) {
+            quota.outcome = Outcome::Reject { retry_after: Some(left) };
+        }
+    }
+}
+
+/// The names of the limits that refuse, in the route's order.
+pub(crate) fn violated<'q>(quotas: &'q [Quota<'_>]) -> impl Iterator<Item = &'q Name> {
+    quotas.iter().filter(|quota| !quota.outcome.passes()).map(|quota| &quota.limit.name)
+}

@@ -1,0 +1,262 @@
+//! Tells what the limits have decided about a request: counts, log lines, keys, bans. `observe` keeps what is told.
+
+use std::fmt;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::Throttle;
+use super::open::Open;
+use super::quota::burst;
+use super::request_limit::{RequestLimit, UnreadLimit};
+use crate::limit::Mode;
+use crate::limit::algorithm::Algorithm;
+use crate::limit::algorithm::redisson::{self, Sharing};
+use crate::limit::decision::{Decision, Outcome};
+use crate::limit::key::{Key, write_shown};
+use crate::limit::name::Name;
+use crate::limit::rate::Rate;
+use crate::limit::time::Timestamp;
+use crate::limit::waiting::MaxWait;
+use crate::observe::candidates::RejectedBy;
+use crate::observe::metrics::DecisionKind;
+use crate::observe::throttled::ThrottleEvent;
+use crate::observe::top_keys::is_near;
+use crate::observe::trace::{LimitAnswers, LimitDecision};
+use crate::request::key::View;
+use crate::request::network::client_network;
+use crate::store::{Claim, LimiterFigures};
+
+impl Throttle {
+    /// Counts the decisions of all limits, and notes the keys. `took` is the time that the store needed, if it is
+    /// measured.
+    pub(super) fn tell(
+        &self,
+        open: &Open<'_>,
+        took: Option<Duration>,
+        request: &View<'_>,
+        now: Timestamp,
+    ) {
+        let Open { limits, unread, .. } = open;
+        let not_read = unread.iter().map(|limit| (&limit.spec.name, limit.kind()));
+        let decided = limits.iter().map(|limit| (&limit.claim.spec.name, limit.kind()));
+        self.metrics.decided(took, decided.chain(not_read));
+        self.note_keys(limits, now);
+        self.note_candidates(limits);
+        self.record_shadows(limits, request, now);
+        self.record_unread(unread, request, now);
+    }
+
+    /// Counts that the store did not decide.
+    pub(super) fn tell_failed(&self, open: &Open<'_>) {
+        let failed = open.limits.iter().filter(|limit| !limit.is_decided());
+        let failed = failed.map(|limit| (&limit.claim.spec.name, DecisionKind::Error));
+        self.metrics.decided(None, failed);
+    }
+
+    /// Logs that the limit at the index `by` rejects the request, and counts the rejections by all limits, also towards
+    /// bans.
+    pub(super) fn tell_rejected(
+        &self,
+        limits: &[RequestLimit<'_>],
+        (by, retry_after): (usize, Option<Duration>),
+        request: &View<'_>,
+        now: Timestamp,
+    ) {
+        self.count_others(limits, by, request, now);
+        for limit in limits.iter().filter(|limit| limit.rejects()) {
+            self.count_for_ban(limit, request, now);
+        }
+        self.record(&limits[by], request, Outcome::Reject { retry_after }, now);
+    }
+
+    /// Notes the keys that are rejected, and those near their limit. A key with enough left costs only a
+    /// comparison.
+    fn note_keys(&self, limits: &[RequestLimit<'_>], now: Timestamp) {
+        for limit in limits {
+            let Claim { spec, .. } = &limit.claim;
+            let Some(Decision { remaining, outcome }) = limit.claim.decision() else { continue };
+            let burst = burst(&limit.claim);
+            match outcome {
+                Outcome::Reject { .. } => {
+                    self.metrics.top_keys.rejected(&spec.name, limit.label(), now);
+                }
+                Outcome::Allow | Outcome::Delay(_) if is_near(remaining, burst) => {
+                    let keys = &self.metrics.top_keys;
+                    keys.near(&spec.name, limit.label(), remaining, burst, now);
+                }
+                Outcome::Allow | Outcome::Delay(_) => {}
+            }
+        }
+    }
+
+    /// Counts what candidates would have rejected, and what the limit in front of each rejects. An enforcing limit is
+    /// no candidate, and costs only a comparison.
+    fn note_candidates(&self, limits: &[RequestLimit<'_>]) {
+        for (index, tried) in limits.iter().enumerate() {
+            let Claim { spec, key, .. } = &tried.claim;
+            let Some(decision) = tried.claim.decision() else { continue };
+            if tried.mode() == Mode::Enforce || !spec.name.is_of_candidate() {
+                continue;
+            }
+            // A limit that lets everything pass is not asked, and does not stand in front of its candidate.
+            let limit = index.checked_sub(1).and_then(|before| limits.get(before));
+            let limit = limit.filter(|it| it.claim.spec.name.as_str() == spec.name.limit());
+            let limit = limit.and_then(|limit| limit.claim.decision());
+            let by = RejectedBy {
+                candidate: !decision.outcome.passes(),
+                limit: limit.is_some_and(|it| !it.outcome.passes()),
+            };
+            self.metrics.candidates.count(spec, key.shown().as_bytes(), by);
+        }
+    }
+
+    fn count_for_ban(&self, limit: &RequestLimit<'_>, request: &View<'_>, now: Timestamp) {
+        if limit.may_be_banned() && !self.is_crowded_out(limit) {
+            let Claim { spec, key, .. } = &limit.claim;
+            let client = client_network(request.client, spec.key.prefixes);
+            self.store.count_rejection(spec, key, client, now);
+        }
+    }
+
+    /// Whether the limit would have held the request, but other keys have too many permits to wait. A Redisson limiter
+    /// does not say which key has them.
+    fn is_crowded_out(&self, limit: &RequestLimit<'_>) -> bool {
+        let spec = limit.claim.spec;
+        let Some(Outcome::Reject { retry_after: Some(wait) }) = limit.outcome() else {
+            return false;
+        };
+        limit.lacks_permit
+            && limit.claim.figures().is_none()
+            && MaxWait::of(wait) <= spec.wait
+            && self.store.waiting_for(&limit.claim.question()) < spec.max_waiting.div_ceil(2)
+    }
+
+    /// Records what limits that do not enforce would have done.
+    fn record_shadows(&self, limits: &[RequestLimit<'_>], request: &View<'_>, now: Timestamp) {
+        for limit in limits.iter().filter(|limit| limit.mode() != Mode::Enforce) {
+            if let Some(outcome @ (Outcome::Reject { .. } | Outcome::Delay(_))) = limit.outcome() {
+                self.record(limit, request, outcome, now);
+            }
+        }
+    }
+
+    /// Records that these limits would refuse a request whose key or cost they cannot read. It has no key.
+    fn record_unread(&self, unread: &[UnreadLimit<'_>], request: &View<'_>, now: Timestamp) {
+        for UnreadLimit { spec, refused, .. } in unread {
+            if spec.mode == Mode::Shadow {
+                self.metrics.would_refuse(refused.in_words());
+            }
+            let reason = refused.reason();
+            let figures = spec.figures.at(self.store.both(now)).unwrap_or(Algorithm::Closed);
+            let event = ThrottleEvent {
+                limit: &spec.name,
+                // Each reason is counted apart.
+                key: reason.as_bytes(),
+                shown: &"-",
+                reason: Some(reason),
+                name: None,
+                tier: None,
+                figures,
+                route: request.route,
+                client: request.client,
+                method: request.method.as_str(),
+                path: request.path.matching(),
+                request_id: request.id,
+                outcome: Outcome::Reject { retry_after: None },
+                mode: spec.mode,
+            };
+            self.log.record(&event, now);
+        }
+    }
+
+    /// Counts the rejections by the other limits. The log line about the request names only the limit `by`.
+    fn count_others(
+        &self,
+        limits: &[RequestLimit<'_>],
+        by: usize,
+        request: &View<'_>,
+        now: Timestamp,
+    ) {
+        let others = limits.iter().enumerate().filter(|(index, _)| *index != by);
+        for (_, limit) in others.filter(|(_, limit)| limit.mode() == Mode::Enforce) {
+            if let Some(outcome @ Outcome::Reject { .. }) = limit.outcome() {
+                let shown = LoggedKey(limit.claim.key.shown());
+                let event = event(limit, &shown, request, outcome);
+                self.log.record_beside(&event, now);
+            }
+        }
+    }
+
+    pub(super) fn record(
+        &self,
+        limit: &RequestLimit<'_>,
+        request: &View<'_>,
+        outcome: Outcome,
+        now: Timestamp,
+    ) {
+        let shown = LoggedKey(limit.claim.key.shown());
+        self.log.record(&event(limit, &shown, request, outcome), now);
+    }
+}
+
+fn event<'e>(
+    limit: &'e RequestLimit<'_>,
+    shown: &'e LoggedKey<'_>,
+    request: &'e View<'_>,
+    outcome: Outcome,
+) -> ThrottleEvent<'e> {
+    let Claim { spec, key, .. } = &limit.claim;
+    ThrottleEvent {
+        limit: &spec.name,
+        key: key.shown().as_bytes(),
+        shown,
+        reason: None,
+        name: limit.name(),
+        tier: limit.of.plan().map(Name::as_str),
+        figures: figures(&limit.claim),
+        route: request.route,
+        client: request.client,
+        method: request.method.as_str(),
+        path: request.path.matching(),
+        request_id: request.id,
+        outcome,
+        mode: limit.mode(),
+    }
+}
+
+/// The figures that decided. For a Redisson limiter, the figures that Redis reports.
+fn figures(claim: &Claim<'_>) -> Algorithm {
+    let reported = claim.figures().and_then(|LimiterFigures { capacity, interval_ms }| {
+        let rate = Rate::new(capacity, interval_ms.saturating_mul(1_000)).ok()?;
+        redisson::Params::new(Some(rate), Sharing::default())
+    });
+    reported.map_or(claim.ask.algorithm, Algorithm::Redisson)
+}
+
+/// A key in the log's form.
+struct LoggedKey<'r>(&'r Key);
+
+impl fmt::Display for LoggedKey<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_shown(self.0.as_str(), f)
+    }
+}
+
+/// Notes what the limits said, if the request is traced. `took` is the time that the store needed.
+pub(super) fn trace(
+    limits: &[RequestLimit<'_>],
+    took: Option<Duration>,
+    traced: Option<&mut LimitAnswers>,
+) {
+    let Some(answers) = traced else { return };
+    let at = Instant::now();
+    let decisions = limits.iter().map(|limit| LimitDecision {
+        at,
+        limit: limit.claim.spec.name.clone(),
+        mode: limit.mode(),
+        kind: limit.kind(),
+        decision: limit.claim.decision(),
+    });
+    *answers = LimitAnswers { store: took, decisions: decisions.collect() };
+}
