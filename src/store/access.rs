@@ -93,28 +93,25 @@ impl Store {
     /// worker. [`Store::settled`] waits for the answer.
     pub fn settle(&self, ask: &BucketAsk<'_>, used: Difference, receipt: Receipt, now: Timestamp) {
         match self.redis_of(ask) {
-            None => {
-                self.settle_here(ask, used, BucketReceipt::of(receipt), now);
-            }
+            None => self.settle_here(ask, used, BucketReceipt::of(receipt), now),
             Some(redis) => redis.settle(&self.in_force(ask, now), used, receipt),
         }
     }
 
-    /// Settles with a bucket of this process. Returns `true` if the bucket took nothing back, because another request
-    /// has a later place in its queue.
+    /// Settles with a bucket of this process.
     pub(super) fn settle_here(
         &self,
         ask: &BucketAsk<'_>,
         used: Difference,
         taken: BucketReceipt,
         now: Timestamp,
-    ) -> bool {
+    ) {
         let ask = self.in_force(ask, now);
         let settled = Settlement { used, receipt: taken.receipt, max_wait: ask.ask.max_wait };
-        self.shared.memory.settle(&ask, &settled, taken, self.shared.wall.both(now))
+        self.shared.memory.settle(&ask, &settled, taken, self.shared.wall.both(now));
     }
 
-    pub(super) fn in_force<'r>(&self, ask: &BucketAsk<'r>, now: Timestamp) -> BucketAsk<'r> {
+    fn in_force<'r>(&self, ask: &BucketAsk<'r>, now: Timestamp) -> BucketAsk<'r> {
         let running = self.running_figures(ask.spec, ask.key).map(|it| it.figures);
         let (may_differ, limits) = (self.shared.running.were_any(), &self.shared.current_limits);
         let now = self.both(now);

@@ -17,7 +17,6 @@ use super::access::Store;
 use super::bucket::{BucketAsk, BucketReceipt, KeyLocation, LimiterFigures, Source};
 use super::grant::{Grant, Moment, WaitingGrant};
 use super::name::BucketKey;
-use super::queue::QueuePlace;
 use super::script::is_limiter;
 use crate::limit::Mode;
 use crate::limit::algorithm::{Algorithm, Receipt};
@@ -33,8 +32,6 @@ pub struct Claim<'p> {
     /// The figures that apply to this key, what the request takes, and whether a refusal counts.
     pub ask: Ask,
     pub(super) party: Party,
-    /// Whether the request has taken a kept place in the queue of one of its limits. Then the request waits.
-    pub(super) waits_for_another: bool,
     /// The time that the window has left which a request of this key has begun. `None` for other limits, and if it is
     /// not known.
     pub(crate) window_left: Option<Duration>,
@@ -107,7 +104,7 @@ impl<'p> Claim<'p> {
             }
             false => ClaimState::Open,
         };
-        Self { spec, key, ask, party, waits_for_another: false, window_left: None, state }
+        Self { spec, key, ask, party, window_left: None, state }
     }
 
     /// The question about the claim's bucket.
@@ -269,20 +266,6 @@ impl<'p> Claim<'p> {
         Some(WaitingGrant::new(queue, Instant::now() + wait))
     }
 
-    /// Takes a place that is kept for the bucket's next request. Returns whether there was one.
-    pub(super) fn take_kept(&mut self, store: &Arc<Store>, moment: Moment) -> bool {
-        let queue = store.queue_id(&self.question(), self.party == Party::Process);
-        let now = Instant::now();
-        let latest = now + Duration::from_micros(self.ask.max_wait.as_micros());
-        let kept = store.shared.queues.take_kept(queue, self.ask.cost, now, latest);
-        let Some(QueuePlace { goes, taken, .. }) = kept else { return false };
-        let decision = Decision { outcome: Outcome::Delay(goes - now), remaining: 0 };
-        // This decision comes first, because `grant` reads the wait from it.
-        self.decide(decision, Decider::Known, None);
-        self.decide_and_hold(decision, Decider::Known, self.grant(taken, store, moment));
-        true
-    }
-
     /// The request waits for its moment. `waiter` wakes it when it moves up in the bucket's queue.
     pub(crate) fn join_queue(&mut self, waiter: &Arc<Notify>) {
         if let ClaimState::Held { grant, .. } = &mut self.state {
@@ -305,9 +288,7 @@ impl<'p> Claim<'p> {
     /// Whether what was taken may go back after this verdict.
     pub(super) fn may_come_back(&self, verdict: Verdict) -> bool {
         match verdict {
-            Verdict::Pass { wait } => {
-                !wait.is_zero() || self.waits_for_another || self.is_held_to_the_end()
-            }
+            Verdict::Pass { wait } => !wait.is_zero() || self.is_held_to_the_end(),
             // No limit took. A candidate may have taken instead of its limit. Its tokens stay taken.
             Verdict::Refuse { .. } => false,
         }

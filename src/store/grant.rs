@@ -5,14 +5,13 @@ use std::fmt;
 use std::mem;
 use std::sync::Arc;
 
-use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::access::Store;
 use super::bucket::{BucketAsk, BucketReceipt, Source};
 use super::name::BucketKey;
-use super::queue::{QueueId, QueuePlace, QueuedRequest};
+use super::queue::{BucketQueue, QueueId, QueuePlace, QueuedRequest};
 use crate::limit::algorithm::{Algorithm, Difference, Receipt};
 use crate::limit::decide::Ask;
 use crate::limit::time::Timestamp;
@@ -154,14 +153,21 @@ impl Grant {
     /// Ends the grant, and returns what it gave. A request that has moved up in a queue returns what its present
     /// place gave: its first place now belongs to another request.
     fn end(&mut self) -> Source {
+        self.end_with(|queue, request| queue.go(request))
+    }
+
+    /// Ends the grant. If the request has joined a queue, `leave` removes it there, and returns what goes back.
+    fn end_with(
+        &mut self,
+        leave: impl FnOnce(&mut BucketQueue<Source>, &QueuedRequest) -> Option<Source>,
+    ) -> Source {
         let source = mem::replace(&mut self.source, Source::Ended);
-        match self.waiting.take() {
-            Some(WaitingGrant { queue, queued: Some(queued), .. }) => {
-                let place = self.store.shared.queues.with(queue, |queue| queue.go(&queued));
-                place.map_or(source, |place| place.taken)
-            }
-            _ => source,
-        }
+        let Some(WaitingGrant { queue, queued: Some(queued), .. }) = self.waiting.take() else {
+            return source;
+        };
+        let left = self.store.shared.queues.with(queue, |queue| leave(queue, &queued));
+        // What the grant gave is in the queue since the request has joined it.
+        left.unwrap_or(source)
     }
 
     fn question(&self) -> BucketAsk<'_> {
@@ -172,9 +178,7 @@ impl Grant {
     fn settle_with(&self, source: Source, used: Difference, now: Timestamp) {
         let ask = self.question();
         match source {
-            Source::Process(taken) => {
-                self.store.settle_here(&ask, used, taken, now);
-            }
+            Source::Process(taken) => self.store.settle_here(&ask, used, taken, now),
             Source::Redis(receipt) => self.store.settle(&ask, used, receipt, now),
             Source::Limiter(_) => self.store.settle(&ask, used, Receipt::NONE, now),
             Source::Slot(slot) => {
@@ -187,60 +191,13 @@ impl Grant {
     /// The request does not go on. What the limit gave goes back. If the request waits in a queue, those after it move
     /// up, and the last place of the queue goes back.
     fn go_back(&mut self) {
-        if let Some(WaitingGrant { queue, goes, queued }) = self.waiting.take() {
-            let queues = &self.store.shared.queues;
-            let place = match queued {
-                Some(it) => queues.with(queue, |queue| queue.leave(&it, Instant::now())),
-                None => {
-                    let (cost, taken) = (self.ask.cost, self.end());
-                    Some(QueuePlace { goes, cost, taken })
-                }
-            };
-            return place.into_iter().for_each(|place| self.return_place(queue, place));
-        }
-        match (self.end(), &self.store.redis) {
+        let source = self.end_with(|queue, request| queue.leave(request, Instant::now()));
+        match (source, &self.store.redis) {
             (Source::Limiter(id), Some(redis)) => redis.limiters.give_back(&self.question(), id),
             (source, _) => {
                 self.settle_with(source, Difference::Less(self.ask.cost.get()), self.present());
             }
         }
-    }
-
-    /// Gives the last place of a queue back to its bucket. If another process holds a later place, it is kept.
-    fn return_place(&self, queue: QueueId, mut place: QueuePlace<Source>) {
-        let less = Difference::Less(self.ask.cost.get());
-        while let Source::Process(taken) = place.taken {
-            let is_later_held =
-                self.store.settle_here(&self.question(), less, taken, self.present());
-            let queues = &self.store.shared.queues;
-            let next = is_later_held.then(|| queues.keep(queue, place, Instant::now())).flatten();
-            let Some(next) = next else { return };
-            place = next;
-        }
-        let (Source::Redis(receipt), Some(redis)) = (&place.taken, &self.store.redis) else {
-            return;
-        };
-        // Without a runtime the worker has ended, and with it its connection.
-        let Ok(runtime) = Handle::try_current() else { return };
-        let ask = self.store.in_force(&self.question(), self.present());
-        let returning = redis.return_place(&ask, *receipt);
-        let counted = redis.queue.one_way().count();
-        let owner = Self {
-            store: Arc::clone(&self.store),
-            spec: Arc::clone(&self.spec),
-            key: self.key.clone(),
-            ask: self.ask,
-            moment: self.moment,
-            source: Source::Ended,
-            waiting: None,
-        };
-        runtime.spawn(async move {
-            let is_later_held = returning.await;
-            let queues = &owner.store.shared.queues;
-            let next = is_later_held.then(|| queues.keep(queue, place, Instant::now())).flatten();
-            next.into_iter().for_each(|next| owner.return_place(queue, next));
-            drop(counted);
-        });
     }
 }
 

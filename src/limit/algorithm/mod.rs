@@ -190,43 +190,36 @@ impl Algorithm {
     /// at `now`. If it used less, the difference is given back, but no more than is still missing: see `settle` of
     /// each algorithm. A sliding log's list is settled by [`sliding_log::Log::settle`], and its state stays unchanged
     /// here.
-    ///
-    /// Also returns whether nothing was given back because another request has a later place. This never happens with a
-    /// sliding window: it counts each place in the window of its moment.
     pub fn settle(
         &self,
         state: Option<BucketState>,
         settled: &Settlement,
         now: Timestamp,
-    ) -> (Option<BucketState>, bool) {
+    ) -> Option<BucketState> {
         // A new bucket is full: nothing can be given back.
         if let (None, Difference::Less(_)) = (state, settled.used) {
-            return (None, false);
+            return None;
         }
         match self {
             Self::TokenBucket(_) | Self::LeakyBucket(_) | Self::Redisson(_) => {
                 let (state, even) = (of!(state, Bucket), matches!(self, Self::LeakyBucket(_)));
-                let Some(bucket) = self.bucket() else { return (None, false) };
-                let (state, is_later_held) =
-                    token_bucket::settle(&bucket, even, state, settled, now);
-                (state.map(BucketState::Bucket), is_later_held)
+                let state = token_bucket::settle(&self.bucket()?, even, state, settled, now);
+                state.map(BucketState::Bucket)
             }
             Self::FixedWindow(params) => {
                 let state = of!(state, FixedWindow);
-                let (state, is_later_held) = fixed_window::settle(params, state, settled, now);
-                (state.map(BucketState::FixedWindow), is_later_held)
+                fixed_window::settle(params, state, settled, now).map(BucketState::FixedWindow)
             }
             Self::SlidingWindow(params) => {
                 let state = of!(state, SlidingWindow);
-                let state = sliding_window::settle(params, state, settled, now);
-                (state.map(BucketState::SlidingWindow), false)
+                sliding_window::settle(params, state, settled, now).map(BucketState::SlidingWindow)
             }
-            Self::SlidingLog(_) => (state, false),
+            Self::SlidingLog(_) => state,
             Self::Concurrency(_) => {
                 let state = concurrency::settle(of!(state, Concurrency), settled.used);
-                (state.map(BucketState::Concurrency), false)
+                state.map(BucketState::Concurrency)
             }
-            Self::Closed => (None, false),
+            Self::Closed => None,
         }
     }
 

@@ -134,10 +134,10 @@ impl BucketHistory {
         let settled = Settlement { used, receipt, max_wait: self.max_wait };
         match self.algorithm {
             Algorithm::SlidingLog(params) => {
-                let (seen, _) = self.log.settle(&params, &settled, at(self.now));
+                let seen = self.log.settle(&params, &settled, at(self.now));
                 self.state = seen.map(BucketState::SlidingLog);
             }
-            _ => self.state = self.algorithm.settle(self.state, &settled, at(self.now)).0,
+            _ => self.state = self.algorithm.settle(self.state, &settled, at(self.now)),
         }
     }
 

@@ -14,32 +14,28 @@ use crate::store::bucket::{BucketAsk, BucketReceipt};
 
 impl Memory {
     /// Corrects a bucket after a request: the request used more or fewer tokens than it took at first. If the bucket
-    /// was reset after the request took, nothing is given back. Returns `true` if the bucket took nothing back, because
-    /// another request has a later place in its queue.
+    /// was reset after the request took, nothing is given back.
     pub(in crate::store) fn settle(
         &self,
         ask: &BucketAsk<'_>,
         settled: &Settlement,
         taken: BucketReceipt,
         now: Now,
-    ) -> bool {
+    ) {
         if !taken.from_shared {
             let id = self.identity(ask);
             let mut shards = self.lock(&[id]);
             let gives = matches!(settled.used, Difference::Less(_));
             if gives && self.resets.was_after(taken.resets, id) {
-                return false;
+                return;
             }
             let make_room = |shard: &mut Shard| self.make_room(shard, id, &[id], now);
-            let done = settle_in(shards.of(id), id, ask, settled, make_room, now);
-            if let Some((removed, is_later_held)) = done {
-                self.removed(removed);
-                return is_later_held;
+            if let Some(removed) = settle_in(shards.of(id), id, ask, settled, make_room, now) {
+                return self.removed(removed);
             }
         }
         let id = self.shared_identity(ask);
         settle_in(&mut self.shared.lock(), id, ask, settled, |_| true, now);
-        false
     }
 
     /// Writes that at least `used` tokens of a bucket are used. A bucket with fewer tokens left stays as it is:
@@ -48,7 +44,7 @@ impl Memory {
         let (algorithm, id) = (ask.ask.algorithm, self.identity(ask));
         let used = Difference::More(used);
         let settled = Settlement { used, receipt: Receipt::NONE, max_wait: ask.ask.max_wait };
-        let (Some(state), _) = after(&algorithm, None, &mut Log::default(), &settled, now) else {
+        let Some(state) = after(&algorithm, None, &mut Log::default(), &settled, now) else {
             return;
         };
         let mut shards = self.lock(&[id]);
@@ -76,8 +72,8 @@ fn is_emptier(algorithm: &Algorithm, one: BucketState, other: BucketState, now: 
     }
 }
 
-/// Settles with a bucket of this shard. Returns how many buckets were removed, and whether another request has a later
-/// place. `None` if the bucket is missing and there is no room for one.
+/// Settles with a bucket of this shard. Returns how many buckets were removed. `None` if the bucket is missing and there
+/// is no room for one.
 fn settle_in(
     shard: &mut Shard,
     id: Identity,
@@ -85,7 +81,7 @@ fn settle_in(
     settled: &Settlement,
     make_room: impl FnOnce(&mut Shard) -> bool,
     now: Now,
-) -> Option<(usize, bool)> {
+) -> Option<usize> {
     let algorithm = &ask.ask.algorithm;
     // A missing bucket was forgotten because it was full, or was evicted.
     let state = shard.state(id, now);
@@ -93,9 +89,8 @@ fn settle_in(
         (Algorithm::SlidingLog(_), Some(_)) => shard.take_log(id),
         _ => Log::default(),
     };
-    let (new, is_later_held) = after(algorithm, state, &mut log, settled, now);
-    let Some(new) = new else {
-        return Some((usize::from(shard.remove(id)), is_later_held));
+    let Some(new) = after(algorithm, state, &mut log, settled, now) else {
+        return Some(usize::from(shard.remove(id)));
     };
     if state.is_none() && !shard.has(id) && !make_room(shard) {
         return None;
@@ -104,7 +99,7 @@ fn settle_in(
     if let BucketState::SlidingLog(_) = new {
         *shard.log(id) = log;
     }
-    Some((0, is_later_held))
+    Some(0)
 }
 
 /// The bucket's state after the settlement, as [`Algorithm::settle`] returns it.
@@ -114,12 +109,11 @@ fn after(
     log: &mut Log,
     settled: &Settlement,
     now: Now,
-) -> (Option<BucketState>, bool) {
+) -> Option<BucketState> {
     let now = algorithm.time(now);
     match algorithm {
         Algorithm::SlidingLog(params) => {
-            let (state, is_later_held) = log.settle(params, settled, now);
-            (state.map(BucketState::SlidingLog), is_later_held)
+            log.settle(params, settled, now).map(BucketState::SlidingLog)
         }
         _ => algorithm.settle(state, settled, now),
     }

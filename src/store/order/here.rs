@@ -14,12 +14,8 @@ use crate::store::grant::Moment;
 use crate::store::memory::LocalAnswer;
 
 impl Store {
-    /// Lets the buckets of this process decide over these open claims together.
-    pub(super) fn take_open_locally(
-        self: &Arc<Self>,
-        claims: &mut [&mut Claim<'_>],
-        moment: Moment,
-    ) {
+    /// Like [`Store::take`], but with the buckets of this process alone.
+    pub(crate) fn take_locally(self: &Arc<Self>, claims: &mut [&mut Claim<'_>], moment: Moment) {
         let receipts = receipt_use(claims);
         let verdict = self.decide_here(claims, receipts, self.both(moment.time));
         for claim in claims.iter_mut().filter(|claim| claim.may_come_back(verdict)) {
@@ -27,7 +23,7 @@ impl Store {
         }
     }
 
-    /// Like [`Store::take_open_locally`], but no claim holds yet what its bucket gave.
+    /// Like [`Store::take_locally`], but no claim holds yet what its bucket gave.
     pub(super) fn decide_here(
         &self,
         claims: &mut [&mut Claim<'_>],
@@ -83,7 +79,6 @@ impl LocalAnswer {
 pub(super) fn receipt_use(claims: &[&mut Claim<'_>]) -> ReceiptUse {
     let comes_back = |claim: &&mut Claim<'_>| {
         claim.ask.max_wait > MaxWait::NONE
-            || claim.waits_for_another
             || claim.is_held_to_the_end()
             || claim.ask.algorithm.has_rolling_windows()
     };

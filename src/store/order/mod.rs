@@ -1,11 +1,10 @@
 //! The order in which a request's limits are asked. Read it from top to bottom.
 //!
-//! 1. A place that this process keeps in a bucket's queue is used (`queue`).
-//! 2. A refusal that is known needs no question (`known`).
-//! 3. The buckets of this process are asked (`here`): those of limits with scope `node`.
-//! 4. The buckets in Redis are asked (`asking`). In a cluster all hash slots are asked at the same time.
-//! 5. The Redisson limiters are asked, one after the other.
-//! 6. If an enforcing limit refuses, what the others gave goes back. Otherwise it is kept.
+//! 1. A refusal that is known needs no question (`known`).
+//! 2. The buckets of this process are asked (`here`): those of limits with scope `node`.
+//! 3. The buckets in Redis are asked (`asking`). In a cluster all hash slots are asked at the same time.
+//! 4. The Redisson limiters are asked, one after the other.
+//! 5. If an enforcing limit refuses, what the others gave goes back. Otherwise it is kept.
 //!
 //! Redisson limiters come last, and those with a key before those without. Once a limit has refused, the next ones only
 //! say what they would do, and take nothing. So if the limit of a client refuses, the client takes nothing from a
@@ -41,7 +40,6 @@ use super::known::{LookedUp, NotKnown};
 use crate::limit::Mode;
 use crate::limit::decide::{PerAsk, takers};
 use crate::limit::decision::Outcome;
-use crate::limit::waiting::MaxWait;
 
 impl Store {
     /// Decides over these claims together: every limit that allows takes, or none does. The decisions are
@@ -58,21 +56,8 @@ impl Store {
         claims: &mut [&mut Claim<'_>],
         moment: Moment,
     ) -> Result<(), Unavailable> {
-        if self.take_kept(claims, moment) {
-            // Boxed, because a place is seldom kept, and other requests need no room for this future.
-            return Box::pin(self.take_open(&mut open(claims), moment)).await;
-        }
-        self.take_open(claims, moment).await
-    }
-
-    /// [`Store::take`] for open claims.
-    async fn take_open(
-        self: &Arc<Self>,
-        claims: &mut [&mut Claim<'_>],
-        moment: Moment,
-    ) -> Result<(), Unavailable> {
         if claims.iter().all(|claim| claim.party == Party::Process) {
-            self.take_open_locally(claims, moment);
+            self.take_locally(claims, moment);
             return Ok(());
         }
         match self.decide_as_known(claims, moment) {
@@ -80,34 +65,6 @@ impl Store {
             // Boxed: otherwise the futures of requests without Redis would also have its size.
             Err(unknown) => Box::pin(self.take_with_redis(claims, moment, unknown)).await,
         }
-    }
-
-    /// Like [`Store::take`], but with the buckets of this process alone.
-    pub(crate) fn take_locally(self: &Arc<Self>, claims: &mut [&mut Claim<'_>], moment: Moment) {
-        match self.take_kept(claims, moment) {
-            true => self.take_open_locally(&mut open(claims), moment),
-            false => self.take_open_locally(claims, moment),
-        }
-    }
-
-    /// Gives the request the places that this process keeps in the queues of its buckets. Returns whether there are
-    /// any.
-    fn take_kept(self: &Arc<Self>, claims: &mut [&mut Claim<'_>], moment: Moment) -> bool {
-        let may_wait = |claim: &Claim<'_>| {
-            let may_wait = claim.ask.max_wait > MaxWait::NONE && claim.ask.mode == Mode::Enforce;
-            may_wait && claim.is_open()
-        };
-        if !claims.iter().any(|claim| may_wait(claim)) || !self.shared.queues.have_kept() {
-            return false;
-        }
-        let mut has_place = false;
-        for claim in claims.iter_mut().filter(|claim| may_wait(claim)) {
-            has_place |= claim.take_kept(self, moment);
-        }
-        if has_place {
-            claims.iter_mut().for_each(|claim| claim.waits_for_another = true);
-        }
-        has_place
     }
 
     /// Decides on a request whose refusal is known.
@@ -178,7 +135,7 @@ impl Asking<'_> {
         let is_for_redis = |claim: &Claim<'_>| claim.is_open() && claim.party != Party::Process;
         if !claims.iter().any(|claim| is_for_redis(claim)) {
             let moment = Moment::now(self.moment.present());
-            self.store.take_open_locally(&mut left_to_process(claims), moment);
+            self.store.take_locally(&mut left_to_process(claims), moment);
             return Ok(());
         }
         if let Err(rejected) = self.ask_all(claims).await {
@@ -276,12 +233,6 @@ fn looked_up<'r>(claim: &'r Claim<'_>) -> LookedUp<'r> {
         Party::Bucket(location) => LookedUp::InRedis(RedisAsk { ask: claim.question(), location }),
         Party::Limiter(_) => LookedUp::Unknown,
     }
-}
-
-/// The claims on which nobody has decided.
-fn open<'c, 'p>(claims: &'c mut [&mut Claim<'p>]) -> PerAsk<&'c mut Claim<'p>> {
-    let claims = claims.iter_mut().map(|claim| &mut **claim);
-    claims.filter(|claim| claim.is_open()).collect()
 }
 
 /// For each claim, whether it takes: this follows from the decisions of all claims.

@@ -2,15 +2,14 @@
 //!
 //! A place in a queue is a moment that the bucket has reserved. When a request leaves, those after it move up by one
 //! place, and the last place goes back to the bucket. If another process holds a later place, the bucket does not take
-//! it back. Then the place is kept for this process's next request, until its moment has come.
+//! it back, and the place stays unused.
 //!
 //! A request moves only to a place of its cost. So no place ever has two requests, the bucket's count stays right, and
 //! no request goes later than at its first moment.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::ops::Bound::{Excluded, Unbounded};
+use std::collections::{BTreeMap, HashMap};
+use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -58,99 +57,54 @@ pub(super) struct BucketQueue<T> {
 #[derive(Debug)]
 struct QueueEntry<T> {
     place: QueuePlace<T>,
-    /// `None` if the place is kept for the next request.
-    request: Option<Arc<QueuedRequest>>,
-}
-
-impl<T> QueueEntry<T> {
-    fn is_requests(&self, cost: Cost) -> bool {
-        self.request.is_some() && self.place.cost == cost
-    }
+    request: Arc<QueuedRequest>,
 }
 
 impl<T> BucketQueue<T> {
     /// Adds a place after all places of the same moment.
-    fn add(&mut self, place: QueuePlace<T>) -> PlaceOrder {
+    fn join(&mut self, place: QueuePlace<T>, waiter: &Arc<Notify>) -> Arc<QueuedRequest> {
         let order = (place.goes, self.added);
         self.added += 1;
-        self.entries.insert(order, QueueEntry { place, request: None });
-        order
-    }
-
-    fn join(&mut self, place: QueuePlace<T>, waiter: &Arc<Notify>) -> Arc<QueuedRequest> {
-        let order = self.add(place);
-        let (place, waiter) = (Mutex::new(order), Arc::clone(waiter));
-        let request = Arc::new(QueuedRequest { place, waiter });
-        if let Some(entry) = self.entries.get_mut(&order) {
-            entry.request = Some(Arc::clone(&request));
-        }
+        let waiter = Arc::clone(waiter);
+        let request = Arc::new(QueuedRequest { place: Mutex::new(order), waiter });
+        self.entries.insert(order, QueueEntry { place, request: Arc::clone(&request) });
         request
     }
 
-    fn remove(&mut self, order: PlaceOrder) -> Option<QueuePlace<T>> {
-        self.entries.remove(&order).map(|entry| entry.place)
+    /// The request goes. Returns what the bucket noted of the place that it has used.
+    pub(super) fn go(&mut self, request: &QueuedRequest) -> Option<T> {
+        self.entries.remove(&*request.place.lock()).map(|entry| entry.place.taken)
     }
 
-    /// The request goes. Returns the place that it has used.
-    pub(super) fn go(&mut self, request: &QueuedRequest) -> Option<QueuePlace<T>> {
-        self.remove(*request.place.lock())
-    }
-
-    /// The request leaves, and those after it move up. Returns the last place, which is to go back. If the moment of
-    /// the request's place has come, nothing goes back: the bucket would give the tokens to a new request, which would
-    /// follow the last one of the queue too early.
-    pub(super) fn leave(&mut self, request: &QueuedRequest, now: Instant) -> Option<QueuePlace<T>> {
-        let free = *request.place.lock();
-        if free.0 > now {
-            return self.move_up(free);
+    /// The request leaves, and those after it move up. Returns what the bucket noted of the last place, which is to go
+    /// back. If the moment of the request's place has come, nothing goes back: the bucket would give the tokens to a
+    /// new request, which would follow the last one of the queue too early.
+    pub(super) fn leave(&mut self, request: &QueuedRequest, now: Instant) -> Option<T> {
+        let has_come = request.goes() <= now;
+        if !has_come {
+            self.move_to_the_end(request);
         }
-        self.remove(free);
-        None
+        self.go(request).filter(|_| !has_come)
     }
 
-    /// Lets each request after a free place move up by one place. Removes and returns the place that is free then.
-    fn move_up(&mut self, free: PlaceOrder) -> Option<QueuePlace<T>> {
-        let mut from = self.entries.range_mut(free..);
-        let (mut free, mut entry) = from.next()?;
+    /// Each request after this one takes the place before its own. This one gets the last place of its cost.
+    fn move_to_the_end(&mut self, request: &QueuedRequest) {
+        let mut own = request.place.lock();
+        let mut from = self.entries.range_mut(*own..);
+        let Some((mut free, mut entry)) = from.next() else { return };
         let cost = entry.place.cost;
-        for (order, next) in from.filter(|(_, next)| next.is_requests(cost)) {
-            entry.request = next.request.take().inspect(|request| {
-                *request.place.lock() = *free;
-                request.waiter.notify_one();
-            });
+        for (order, next) in from.filter(|(_, next)| next.place.cost == cost) {
+            mem::swap(&mut entry.request, &mut next.request);
+            *entry.request.place.lock() = *free;
+            entry.request.waiter.notify_one();
             (free, entry) = (order, next);
         }
-        let free = *free;
-        self.remove(free)
-    }
-
-    /// Whether a request could move up to this place.
-    fn is_wanted(&self, free: PlaceOrder) -> bool {
-        let mut from = self.entries.range(free..).map(|(_, entry)| entry);
-        let cost = from.next().map(|entry| entry.place.cost);
-        cost.is_some_and(|cost| from.any(|entry| entry.is_requests(cost)))
-    }
-
-    /// Removes and returns the first kept place of this cost whose moment is after `now` and not after `latest`.
-    fn take_kept(&mut self, cost: Cost, now: Instant, latest: Instant) -> Option<QueuePlace<T>> {
-        let fits = |entry: &QueueEntry<T>| entry.request.is_none() && entry.place.cost == cost;
-        let from = (Excluded((now, u64::MAX)), Unbounded);
-        let mut to_come = self.entries.range(from).take_while(|((goes, _), _)| *goes <= latest);
-        let (order, _) = to_come.find(|(_, entry)| fits(entry))?;
-        let order = *order;
-        self.remove(order)
-    }
-
-    /// Forgets a place unless a request has it.
-    fn forget_kept(&mut self, order: PlaceOrder) {
-        if self.entries.get(&order).is_some_and(|entry| entry.request.is_none()) {
-            self.remove(order);
-        }
+        *own = *free;
     }
 }
 
 /// A bucket of this process or in Redis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct QueueId {
     /// The bucket's identity in this process.
     pub(super) bucket: u128,
@@ -159,23 +113,11 @@ pub(super) struct QueueId {
 
 /// The queues of all buckets, for all workers. A bucket for which nobody waits has none.
 #[derive(Debug)]
-pub(super) struct Queues<T> {
-    all: Mutex<AllQueues<T>>,
-    /// How many places are kept, or were kept until a moment ago.
-    kept: AtomicUsize,
-}
-
-#[derive(Debug)]
-struct AllQueues<T> {
-    queues: HashMap<QueueId, BucketQueue<T>>,
-    /// The kept places, by their moments.
-    kept: BTreeSet<(PlaceOrder, QueueId)>,
-}
+pub(super) struct Queues<T>(Mutex<HashMap<QueueId, BucketQueue<T>>>);
 
 impl<T> Default for Queues<T> {
     fn default() -> Self {
-        let all = Mutex::new(AllQueues { queues: HashMap::new(), kept: BTreeSet::new() });
-        Self { all, kept: AtomicUsize::new(0) }
+        Self(Mutex::default())
     }
 }
 
@@ -187,95 +129,29 @@ impl<T> Queues<T> {
         place: QueuePlace<T>,
         waiter: &Arc<Notify>,
     ) -> Arc<QueuedRequest> {
-        self.all.lock().queue(id).join(place, waiter)
+        let mut queues = self.0.lock();
+        let empty = || BucketQueue { entries: BTreeMap::new(), added: 0 };
+        queues.entry(id).or_insert_with(empty).join(place, waiter)
     }
 
-    /// Changes the queue of a bucket for which somebody waits.
+    /// Changes the queue of a bucket for which somebody waits. If the queue is empty then, forgets it.
     pub(super) fn with<A>(
         &self,
         id: QueueId,
         change: impl FnOnce(&mut BucketQueue<T>) -> Option<A>,
     ) -> Option<A> {
-        self.all.lock().with(id, change)
-    }
-
-    /// The bucket does not take this place back. If requests of this process have joined after it, they move up, and
-    /// the last place is returned: it is to go back. Otherwise the place is kept until its moment has come.
-    pub(super) fn keep(
-        &self,
-        id: QueueId,
-        place: QueuePlace<T>,
-        now: Instant,
-    ) -> Option<QueuePlace<T>> {
-        let mut all = self.all.lock();
-        all.forget_kept(now);
-        if place.goes > now {
-            let queue = all.queue(id);
-            let free = queue.add(place);
-            if queue.is_wanted(free) {
-                return queue.move_up(free);
-            }
-            all.kept.insert((free, id));
-        }
-        self.kept.store(all.kept.len(), Ordering::Relaxed);
-        None
-    }
-
-    /// The requests that wait for a bucket.
-    pub(super) fn waiting(&self, id: QueueId) -> usize {
-        let all = self.all.lock();
-        let entries = all.queues.get(&id).into_iter().flat_map(|queue| queue.entries.values());
-        entries.filter(|entry| entry.request.is_some()).count()
-    }
-
-    /// Whether a place may be kept. This needs no lock.
-    pub(super) fn have_kept(&self) -> bool {
-        self.kept.load(Ordering::Relaxed) > 0
-    }
-
-    /// Takes a kept place of this cost whose moment is not after `latest`.
-    pub(super) fn take_kept(
-        &self,
-        id: QueueId,
-        cost: Cost,
-        now: Instant,
-        latest: Instant,
-    ) -> Option<QueuePlace<T>> {
-        let mut all = self.all.lock();
-        all.forget_kept(now);
-        self.kept.store(all.kept.len(), Ordering::Relaxed);
-        all.with(id, |queue| queue.take_kept(cost, now, latest))
-    }
-}
-
-impl<T> AllQueues<T> {
-    fn queue(&mut self, id: QueueId) -> &mut BucketQueue<T> {
-        self.queues.entry(id).or_insert_with(|| BucketQueue { entries: BTreeMap::new(), added: 0 })
-    }
-
-    /// Changes a queue. If it is empty then, forgets it.
-    fn with<A>(
-        &mut self,
-        id: QueueId,
-        change: impl FnOnce(&mut BucketQueue<T>) -> Option<A>,
-    ) -> Option<A> {
-        let queue = self.queues.get_mut(&id)?;
+        let mut queues = self.0.lock();
+        let queue = queues.get_mut(&id)?;
         let answer = change(queue);
         if queue.entries.is_empty() {
-            self.queues.remove(&id);
+            queues.remove(&id);
         }
         answer
     }
 
-    fn forget_kept(&mut self, now: Instant) {
-        let has_come = |((goes, _), _): &(PlaceOrder, QueueId)| *goes <= now;
-        while let Some((order, id)) = self.kept.first().copied().filter(has_come) {
-            self.kept.remove(&(order, id));
-            self.with(id, |queue| {
-                queue.forget_kept(order);
-                None::<()>
-            });
-        }
+    /// The requests that wait for a bucket.
+    pub(super) fn waiting(&self, id: QueueId) -> usize {
+        self.0.lock().get(&id).map_or(0, |queue| queue.entries.len())
     }
 }
 

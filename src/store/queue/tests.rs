@@ -16,7 +16,6 @@ use crate::limit::waiting::MaxWait;
 
 const SECOND: u64 = 1_000_000;
 const BEGIN: u64 = 1_700_000_000 * SECOND;
-const LONG: Duration = Duration::from_secs(1_000_000);
 
 fn at(micros: u64) -> Timestamp {
     Timestamp::from_micros(micros).unwrap()
@@ -60,18 +59,15 @@ impl Bucket {
         Some((wait, self.algorithm.receipt(step.decision.outcome, taken, at(now))))
     }
 
-    /// Whether the bucket takes a place back.
-    fn takes_back(&mut self, cost: Cost, receipt: Receipt, now: u64) -> bool {
+    /// Gives a place back.
+    fn give_back(&mut self, cost: Cost, receipt: Receipt, now: u64) {
         let used = Difference::Less(cost.get());
         let settled = Settlement { used, receipt, max_wait: MaxWait::ENDLESS };
         if let Algorithm::SlidingLog(params) = self.algorithm {
-            return !self.log.settle(&params, &settled, at(now)).1;
+            self.log.settle(&params, &settled, at(now));
+        } else {
+            self.state = self.algorithm.settle(self.state, &settled, at(now));
         }
-        let (state, is_later_held) = self.algorithm.settle(self.state, &settled, at(now));
-        if !is_later_held {
-            self.state = state;
-        }
-        !is_later_held
     }
 }
 
@@ -120,20 +116,14 @@ impl QueueWorld {
 
     /// A request comes. Returns the moment that the bucket names. `None` if the bucket refuses.
     fn come(&mut self, process: usize, cost: Cost) -> Option<u64> {
-        let (now, queues) = (self.instant(self.now), &self.processes[process]);
-        let place = match queues.take_kept(ID, cost, now, now + LONG) {
-            Some(place) => place,
-            None => {
-                let (wait, taken) = self.bucket.take(cost, self.now)?;
-                if wait == 0 {
-                    self.went.push((self.now, cost, self.now));
-                    return Some(self.now);
-                }
-                QueuePlace { goes: now + Duration::from_micros(wait), cost, taken }
-            }
-        };
-        let told = self.time(place.goes);
-        let queued = queues.join(ID, place, &Arc::default());
+        let (wait, taken) = self.bucket.take(cost, self.now)?;
+        if wait == 0 {
+            self.went.push((self.now, cost, self.now));
+            return Some(self.now);
+        }
+        let told = self.now + wait;
+        let place = QueuePlace { goes: self.instant(told), cost, taken };
+        let queued = self.processes[process].join(ID, place, &Arc::default());
         self.waiting.push(WaitingRequest { process, queued, came: self.now, cost, told });
         Some(told)
     }
@@ -146,11 +136,9 @@ impl QueueWorld {
     fn leave(&mut self, place: usize) {
         let WaitingRequest { process, queued, cost, .. } = self.waiting.remove(place);
         let now = self.instant(self.now);
-        let queues = &self.processes[process];
-        let mut free = queues.with(ID, |queue| queue.leave(&queued, now));
-        while let Some(place) = free {
-            let is_kept = !self.bucket.takes_back(cost, place.taken, self.now);
-            free = if is_kept { queues.keep(ID, place, now) } else { None };
+        let last = self.processes[process].with(ID, |queue| queue.leave(&queued, now));
+        if let Some(last) = last {
+            self.bucket.give_back(cost, last, self.now);
         }
     }
 
@@ -335,7 +323,7 @@ fn clients_that_give_up_do_not_fill_the_queue() {
 }
 
 #[test]
-fn a_place_before_that_of_another_process_is_kept_until_its_moment() {
+fn a_place_before_that_of_another_process_stays_unused() {
     let second = |seconds: u64| Some(BEGIN + seconds * SECOND);
     let mut world = QueueWorld::new(leaky(10), 2);
     let come = |world: &mut QueueWorld, process| world.come(process, Cost::ONE);
@@ -344,19 +332,7 @@ fn a_place_before_that_of_another_process_is_kept_until_its_moment() {
     world.leave(0);
     assert_eq!(world.goes(&world.waiting[0]), BEGIN + SECOND, "it has moved up");
     assert_eq!(come(&mut world, 1), second(4), "of the other process");
-    assert_eq!(come(&mut world, 0), second(2), "the kept place");
-    assert_eq!(come(&mut world, 0), second(5));
-    world.leave(3);
-    world.pass(2 * SECOND);
-    let mut world = QueueWorld::new(leaky(10), 2);
-    for process in [0, 0, 1] {
-        come(&mut world, process);
-    }
-    world.leave(0);
-    world.pass(SECOND);
-    assert_eq!(come(&mut world, 0), second(3), "its moment has come");
-    let queues = world.processes[0].all.lock();
-    assert!(queues.kept.is_empty() && queues.queues.len() == 1);
+    assert_eq!(come(&mut world, 0), second(5), "nobody goes at the second that is free");
 }
 
 /// A regression: the worker was late, and a client left after the moment of its request. Its token went to the end of
@@ -389,14 +365,15 @@ fn a_client_that_leaves_costs_each_other_client_one_step() {
     let mut waiting: Vec<_> = (1..=CLIENTS).map(join).collect();
     let first = waiting.remove(0);
     let last = queues.with(ID, |queue| queue.leave(&first, begin)).unwrap();
-    assert_eq!(last.taken, CLIENTS);
+    assert_eq!(last, CLIENTS);
     for (second, queued) in (1..).zip(&waiting) {
         assert_eq!(queued.goes(), begin + Duration::from_secs(second), "it has moved up");
     }
     for queued in waiting.iter().rev() {
-        let place = queues.with(ID, |queue| queue.go(queued)).unwrap();
-        assert_eq!(place.goes, queued.goes());
+        let goes = queued.goes();
+        let second = queues.with(ID, |queue| queue.go(queued)).unwrap();
+        assert_eq!(goes, begin + Duration::from_secs(second));
     }
-    assert!(queues.all.lock().queues.is_empty());
+    assert!(queues.0.lock().is_empty());
     assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", begin.elapsed());
 }

@@ -143,7 +143,7 @@ function log.settle(key, ask, now)
   if newest == false then
     return WRONG_TYPE, 0
   end
-  local base, later = now, 0
+  local base = now
   if newest and arrived > now then
     if arrived - now > STALE then
       log.move(key, arrived - now)
@@ -156,10 +156,10 @@ function log.settle(key, ask, now)
   if used > 0 then
     number = newest and log.number(key, base, newest, arrived, number) or 0
     log.add(key, math.min(used, MOST_ENTRIES), base, base, number)
-  elseif newest and ask[6] > base and newest > ask[6] then
-    later = 1
-  -- A list of the greatest length may have forgotten entries that still count. Nothing is given back to it.
-  elseif call('ZCARD', key) < figures[1] + math.max(figures[1], MOST_BEYOND) then
+  -- A place before another request's place stays: no request goes before the newest entry. A list of the greatest length
+  -- may have forgotten entries that still count. Nothing is given back to it.
+  elseif not (newest and ask[6] > base and newest > ask[6])
+    and call('ZCARD', key) < figures[1] + math.max(figures[1], MOST_BEYOND) then
     local most = format('%d', math.min(-used, MOST_ENTRIES))
     local found = call('ZREVRANGEBYSCORE', key, taken, taken, 'LIMIT', '0', most)
     if found[1] then
@@ -171,7 +171,7 @@ function log.settle(key, ask, now)
   if newest then
     log.expire(key, newest + figures[2])
   end
-  return 0, later
+  return 0, 0
 end
 
 lists['sliding-log'] = log

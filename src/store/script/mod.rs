@@ -191,7 +191,14 @@ impl Redis {
         if is_limiter(&ask.ask) {
             return self.limiters.look(ask).await;
         }
-        self.ask_one(ask, Verb::Look).await
+        let one = CallRequest { asks: 1, receipts: false };
+        let deadline = self.router.deadline();
+        let mut awaited = self.queue.begin(self.hash_slot(ask), one, deadline, |call| {
+            call.ask(Verb::Look, &ask.ask, |name| self.write_name(ask, name));
+        });
+        let reply = awaited.answer().await?;
+        let only = reply.first().ok_or(CallError::Nonsense)?;
+        only.decision.ok_or(OTHER_TYPE)
     }
 
     /// Sends how much more or less a request used than its cost. Tokens used beyond the cost are taken even if the
@@ -213,44 +220,6 @@ impl Redis {
                 call.ask(verb, &ask.ask, |name| self.write_name(ask, name));
             },
         );
-    }
-
-    /// Gives a place in the queue of the ask's bucket back: its request does not go. Returns `true` if the bucket did
-    /// not take the place back, because another request has a later place.
-    pub(super) fn return_place(
-        &self,
-        ask: &BucketAsk<'_>,
-        receipt: Receipt,
-    ) -> impl Future<Output = bool> + use<> {
-        let less = Verb::Settle(Difference::Less(ask.ask.cost.get()), receipt);
-        let (asking, shared) = (self.ask_one(ask, less), Arc::clone(&self.shared));
-        async move {
-            match asking.await {
-                Ok(Decision { remaining, .. }) => remaining > 0,
-                Err(error) => {
-                    shared.unsettled.count((), error.to_string(), Instant::now());
-                    false
-                }
-            }
-        }
-    }
-
-    /// Asks one bucket, without a receipt. The request joins a call at once, and the future waits for the answer.
-    fn ask_one(
-        &self,
-        ask: &BucketAsk<'_>,
-        verb: Verb,
-    ) -> impl Future<Output = Result<Decision, CallError>> + use<> {
-        let one = CallRequest { asks: 1, receipts: false };
-        let deadline = self.router.deadline();
-        let mut awaited = self.queue.begin(self.hash_slot(ask), one, deadline, |call| {
-            call.ask(verb, &ask.ask, |name| self.write_name(ask, name));
-        });
-        async move {
-            let reply = awaited.answer().await?;
-            let only = reply.first().ok_or(CallError::Nonsense)?;
-            only.decision.ok_or(OTHER_TYPE)
-        }
     }
 
     /// Logs from time to time that this bucket's key holds a value of another type.

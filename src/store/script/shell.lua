@@ -34,8 +34,7 @@
 -- Then come the receipts, one for each ask of a request that wants them, and then Redis's time. A receipt
 -- means something only where its ask took.
 --   first       second         says
---   0 and more  (none)         allowed; the first number is the tokens that remain. For `settle`: 1 where nothing
---                              was given back, because another request has a later place; else 0
+--   0 and more  (none)         allowed; the first number is the tokens that remain. For `settle`: 0
 --   -1          tokens         rejected, and no wait will help; so many tokens remain
 --   -2          0              the key holds a value of another type; its request took nothing
 --   -2 - wait   tokens         rejected; it would be allowed after `wait` microseconds
@@ -51,8 +50,7 @@
 --   receipt     of the taking that is given back; only where the cost is below zero
 --   former      what is known of the figures under which the receipt was written; nil where they are the same
 -- It returns up to six values:
---   1  wait       microseconds until the cost would be allowed; -1: never allowed. Where the cost is below zero:
---                 1 where nothing was given back, because another request has a later place; else 0
+--   1  wait       microseconds until the cost would be allowed; -1: never allowed
 --   2  remaining  tokens; where the cost is allowed, after it was taken
 --   3  moved      true: the state had to follow a clock that stepped back. nil: the key lives long enough by
 --                 these figures. Else the key may have the expiry of other figures: the time at which it

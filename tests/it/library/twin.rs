@@ -124,7 +124,7 @@ fn lua_keeps_a_debt_at_its_bound() {
             max_wait: MaxWait::NONE,
         };
         let now = Timestamp::from_micros(now).unwrap();
-        (state, _) = token_bucket::settle(&params, false, state, &settled, now);
+        state = token_bucket::settle(&params, false, state, &settled, now);
         let kept = kept_bucket(state.unwrap(), rate);
         assert_eq!(bytes, bucket_bytes(kept, NO_MARK, now), "after {after} µs: {state:?}");
     }

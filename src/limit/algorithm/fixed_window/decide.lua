@@ -29,7 +29,7 @@ end
 if cost < 0 then
   -- returnable
   if receipt < start or former and former[1] <= now then
-    cost, wait = 0, 1
+    cost = 0
   elseif max_wait < -1 and beyond > 0 then
     local before_last, passed = beyond - 1
     before_last = (before_last - before_last % count) / count
@@ -42,7 +42,7 @@ if cost < 0 then
     if passed == before_last + 1 then
       cost = math.max(cost, before_last * count - beyond)
     else
-      cost, wait = 0, 1
+      cost = 0
     end
   end
   -- minus

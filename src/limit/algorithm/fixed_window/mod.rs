@@ -131,8 +131,7 @@ fn position(beyond: u64, cost: u64, count: u64) -> WindowPosition {
     WindowPosition { ahead: full + 1, before: beyond }
 }
 
-/// The state after a request's real use is known; `None` if no token is then used. The second value says whether
-/// nothing was given back, because the window is over or another request has a place in a later window.
+/// The state after a request's real use is known; `None` if no token is then used.
 ///
 /// If the request used more, the difference counts now, whatever window the request took from. Otherwise a slow
 /// request would get it for nothing. If the request used less, the difference goes back to the window from which the
@@ -142,35 +141,33 @@ pub(crate) fn settle(
     state: Option<State>,
     settled: &Settlement,
     now: Timestamp,
-) -> (Option<State>, bool) {
+) -> Option<State> {
     let (state, _) = open(params, state, now);
-    let (count, mut is_later_held) = (params.count.get(), false);
+    let count = params.count.get();
     let state = match settled.used {
         Difference::More(tokens) => state.plus(tokens, count),
         Difference::Less(tokens) => {
-            let most = returnable(params, state, settled, now);
-            is_later_held = most.is_none();
-            state.minus(tokens.min(most.unwrap_or(0)), count)
+            state.minus(tokens.min(returnable(params, state, settled, now)), count)
         }
     };
-    ((state.used > 0).then_some(state), is_later_held)
+    (state.used > 0).then_some(state)
 }
 
-/// The most tokens that the settled request can give back. `None` if its window is over, or another request has a
-/// place in a later window.
-fn returnable(params: &Params, state: State, settled: &Settlement, now: Timestamp) -> Option<u64> {
+/// The most tokens that the settled request can give back: none if its window is over, or another request has a place in
+/// a later window.
+fn returnable(params: &Params, state: State, settled: &Settlement, now: Timestamp) -> u64 {
     let (count, taken) = (params.count.get(), settled.receipt.time());
     if taken < state.start || settled.is_window_over(&Algorithm::FixedWindow(*params), now) {
-        return None;
+        return 0;
     }
     if state.beyond == 0 || settled.max_wait == MaxWait::NONE {
-        return Some(state.used + state.beyond);
+        return state.used + state.beyond;
     }
     // `beyond` is the sum over all later windows, in which places are reserved. From the sum only the use of the last
     // window is known. If tokens of another window were subtracted, the last window would seem to have room.
     let before_last = (state.beyond - 1) / count;
     let is_last = params.windows.passed(state.start, taken) == before_last + 1;
-    is_last.then(|| state.beyond - before_last * count)
+    if is_last { state.beyond - before_last * count } else { 0 }
 }
 
 /// The end of the last window with used tokens. For windows on the clock [`STALE`] is added: by a clock that is a

@@ -187,7 +187,7 @@ fn the_actual_use_is_counted_in_the_end() {
     let figures = rolling(10, HOUR);
     let settle = |state, used, taken| {
         let receipt = Receipt::new(at(taken));
-        settle(&figures, state, &Settlement { used, receipt, max_wait: MaxWait::NONE }, at(NOON)).0
+        settle(&figures, state, &Settlement { used, receipt, max_wait: MaxWait::NONE }, at(NOON))
     };
     let used = settle(None, Difference::More(25), 0).unwrap();
     assert!(in_debt(&figures, used));
@@ -242,7 +242,7 @@ fn a_debt_after_the_count_was_lowered_is_no_more_than_itself() {
         receipt: Receipt::new(at(NOON)),
         max_wait: MaxWait::NONE,
     };
-    let (state, _) = settle(&low, state, &more, at(NOON));
+    let state = settle(&low, state, &more, at(NOON));
     let refused = ask(&low, state, 1, MaxWait::NONE, NOON);
     assert_eq!(micros(refused.decision.outcome), Some(6 * HOUR));
     assert_eq!(ask(&high, state, 1, MaxWait::NONE, NOON).decision.remaining, 34, "raised again");
@@ -383,7 +383,7 @@ proptest! {
             );
             let used = Difference::Less(cost);
             let settled = Settlement { used, receipt: taken_at, max_wait: MaxWait::NONE };
-            let (back, _) = settle(&figures, Some(taken), &settled, now);
+            let back = settle(&figures, Some(taken), &settled, now);
             prop_assert_eq!(decide(&figures, back, want(cost, MaxWait::NONE), now), step);
         }
     }

@@ -159,21 +159,20 @@ impl Log {
 
     /// Corrects the list for a request that used more or less than it took. If the request used more, entries
     /// of the present time are added: at most [`MOST_ENTRIES`], even beyond the count. If it used less, entries
-    /// of its moment are removed, if the list still has them. Returns the new state, which is `None` for an empty
-    /// list, and whether nothing was given back because another request has a later place.
+    /// of its moment are removed, if the list still has them. Returns the new state: `None` for an empty list.
     pub fn settle(
         &mut self,
         params: &Params,
         settled: &Settlement,
         now: Timestamp,
-    ) -> (Option<State>, bool) {
+    ) -> Option<State> {
         let arrived = self.entries.back().map_or(now, |newest| newest.arrived);
         if arrived.micros_since(now) > STALE {
             self.back_to(now);
         }
         let base = self.entries.back().map_or(now, |newest| newest.arrived.max(now));
         self.forget(params, base);
-        let (moment, mut is_later_held) = (settled.receipt.time(), false);
+        let moment = settled.receipt.time();
         let newest = self.entries.back().map(|newest| newest.at);
         match settled.used {
             Difference::More(permits) => {
@@ -181,16 +180,13 @@ impl Log {
             }
             // No request goes before the newest entry. So nobody could use the place of this request.
             Difference::Less(_)
-                if moment > base && newest.is_some_and(|newest| newest > moment) =>
-            {
-                is_later_held = true;
-            }
+                if moment > base && newest.is_some_and(|newest| newest > moment) => {}
             // A list of full length may have forgotten entries that still count, so none is given back.
             Difference::Less(_) if self.entries.len() >= index(params.most()) => {}
             Difference::Less(permits) => self.remove(moment, permits.min(MOST_ENTRIES)),
         }
         self.forget(params, base);
-        (self.seen(params, Cost::ONE, base), is_later_held)
+        self.seen(params, Cost::ONE, base)
     }
 
     /// Forgets the entries that are in no interval that ends at `now` or later. If too many entries are

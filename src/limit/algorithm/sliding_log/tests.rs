@@ -88,7 +88,7 @@ fn settled(used: Difference, taken: u64) -> Settlement {
 fn a_larger_use_counts_and_a_smaller_use_does_not() {
     let (mut log, figures) = (Log::default(), params(3, 10 * SECOND));
     assert!(passes(&mut log, &figures, 1, 0));
-    let (state, _) = log.settle(&figures, &settled(Difference::More(4), 0), at(SECOND));
+    let state = log.settle(&figures, &settled(Difference::More(4), 0), at(SECOND));
     let state = state.unwrap();
     assert_eq!(state.used, 5);
     assert!(in_debt(&figures, state));
@@ -104,7 +104,7 @@ fn a_larger_use_counts_and_a_smaller_use_does_not() {
     assert_eq!(times(&log), [SECOND, 2 * SECOND]);
     log.settle(&figures, &settled(Difference::Less(9), 2 * SECOND), at(2 * SECOND));
     assert_eq!(times(&log), [SECOND]);
-    let (state, _) = log.settle(&figures, &settled(Difference::Less(9), SECOND), at(2 * SECOND));
+    let state = log.settle(&figures, &settled(Difference::Less(9), SECOND), at(2 * SECOND));
     assert_eq!(state, None);
     assert_eq!(log, Log::default());
 }

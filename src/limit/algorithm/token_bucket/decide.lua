@@ -77,7 +77,7 @@ if cost < 0 then
   local is_held = max_wait < -1 and (most > burst or most == burst and most_part > 0)
   if (is_held or algorithm == 'leaky-bucket') and
     (missing > most or missing == most and besides > most_part) then
-    back, part, wait = 0, 0, 1
+    back, part = 0, 0
   elseif back >= -cost then
     back, part = -cost, 0
   end

@@ -150,8 +150,7 @@ fn take(state: State, tokens: u64) -> State {
     State { missing: (state.missing + tokens).min(MOST_MISSING), ..state }
 }
 
-/// The state after a request's real use is known; `None` if the bucket is then full. Also returns whether nothing
-/// was given back because another request has a later place.
+/// The state after a request's real use is known; `None` if the bucket is then full.
 ///
 /// The tokens that a request took come back by themselves, in time. What has come back already is not given back again.
 /// Otherwise a bucket that was full in the meantime would gain tokens that it could never have held.
@@ -165,15 +164,14 @@ pub fn settle(
     state: Option<State>,
     settled: &Settlement,
     now: Timestamp,
-) -> (Option<State>, bool) {
+) -> Option<State> {
     let (state, _) = refill(params, state, now);
-    let mut is_later_held = false;
     let (missing, rest) = match settled.used {
         Difference::More(tokens) => (take(state, tokens).missing, state.rest),
         Difference::Less(tokens) => {
             let ToCome { at_least, at_most } = ToCome::of(params, state, settled.receipt);
             let is_held = settled.max_wait > MaxWait::NONE && at_most > (params.burst.get(), 0);
-            is_later_held = (even || is_held) && (state.missing, state.rest) > at_most;
+            let is_later_held = (even || is_held) && (state.missing, state.rest) > at_most;
             let (back, part) = if is_later_held { (0, 0) } else { at_least.min((tokens, 0)) };
             let borrowed = u64::from(state.rest < part);
             let rest = state.rest + borrowed * state.period - part;
@@ -183,7 +181,7 @@ pub fn settle(
             }
         }
     };
-    ((missing + rest > 0).then_some(State { missing, rest, ..state }), is_later_held)
+    (missing + rest > 0).then_some(State { missing, rest, ..state })
 }
 
 /// The amount that was missing when a request took and has not yet come back by itself: whole tokens, and units of

@@ -275,7 +275,7 @@ proptest! {
             let receipt = Receipt::new(fresh_at(&figures, taken));
             let used = Difference::Less(tokens);
             let settled = Settlement { used, receipt, max_wait: MaxWait::NONE };
-            let (back, _) = settle(&figures, false, Some(taken), &settled, now);
+            let back = settle(&figures, false, Some(taken), &settled, now);
             let again = decide(&figures, back, want(cost(tokens)), now);
             prop_assert_eq!(again.decision, step.decision);
             prop_assert_eq!(again.untouched, step.untouched);

@@ -56,9 +56,8 @@ pub(crate) type Reply = PerAsk<AskReply>;
 /// What the script says about one ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AskReply {
-    /// The limit's decision. For a settlement, `remaining` is 1 if the bucket took nothing back, because another
-    /// request has a later place in its queue. Otherwise it is 0. `None` if the key holds a value of another type:
-    /// then no ask of the request took anything.
+    /// The limit's decision, which means nothing for a settlement. `None` if the key holds a value of another type: then
+    /// no ask of the request took anything.
     pub(crate) decision: Option<Decision>,
     /// The receipt. It is valid only if the ask took. `None` if the request wanted no receipts.
     pub(crate) receipt: Option<Receipt>,

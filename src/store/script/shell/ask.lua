@@ -18,7 +18,7 @@ elseif way == 'settle' then
     wait, remaining, moved, taken, expiry =
       decide(ask[1], ask[4], ask[2], -1 - ask[5], state, now, ask[6], ask[7])
     states[bucket], written[bucket] = taken or false, expiry or written[bucket] or true
-    wait, remaining, taken = 0, wait, nil
+    wait, remaining, taken = 0, 0, nil
   end
 elseif state then
   wait, remaining, moved, taken, expiry, receipt =

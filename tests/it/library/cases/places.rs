@@ -164,8 +164,7 @@ impl Bucket {
         }
         let (used, max_wait) = (Difference::More(0), MaxWait::NONE);
         let none = Settlement { used, receipt: Receipt::NONE, max_wait };
-        let full =
-            algorithm.settle(self.state, &none, now).0.map(|state| algorithm.fresh_at(state));
+        let full = algorithm.settle(self.state, &none, now).map(|state| algorithm.fresh_at(state));
         self.aged.pop_if(|(before, _)| *before == call);
         self.aged.push((call, full));
     }
@@ -254,7 +253,7 @@ impl Pure {
                         bucket.log.settle(&params, &settled, now);
                     }
                     algorithm => {
-                        let (settled, _) = algorithm.settle(bucket.state, &settled, now);
+                        let settled = algorithm.settle(bucket.state, &settled, now);
                         bucket.state = settled.map(|state| kept.state(state, &algorithm));
                         bucket.under = Some(algorithm);
                         bucket.full_at = bucket.state.and_then(kept.full_at(&algorithm));
