@@ -95,28 +95,19 @@ impl Change {
 }
 
 /// Whether each limit takes, by the modes and outcomes of all limits. A limit that lets the request pass takes if no
-/// enforcing limit refuses. A candidate also takes if only the limit right before it refuses.
+/// enforcing limit refuses. A candidate takes in any case.
 pub(crate) fn takers(
     outcomes: impl Iterator<Item = (Mode, Outcome)> + Clone,
 ) -> impl Iterator<Item = bool> {
-    let mut refusers = outcomes
-        .clone()
-        .enumerate()
-        .filter(|(_, (mode, outcome))| *mode == Mode::Enforce && !outcome.passes())
-        .map(|(index, _)| index);
-    let (first, second) = (refusers.next(), refusers.next());
-    outcomes.enumerate().map(move |(index, (mode, outcome))| {
-        let only_the_limit_before = mode == Mode::Candidate && first == index.checked_sub(1);
-        outcome.passes() && (first.is_none() || second.is_none() && only_the_limit_before)
-    })
+    let passes = outcomes.clone().all(|(mode, outcome)| mode != Mode::Enforce || outcome.passes());
+    outcomes.map(move |(mode, outcome)| outcome.passes() && (passes || mode == Mode::Candidate))
 }
 
 /// Decides over `asks`, each at `now` by [its clock](Algorithm::time). `states` has the states of their
 /// buckets. `None`, or a missing state at the end, is a new bucket.
 ///
 /// If all enforcing limits let the request pass, they take. A limit in shadow then takes if it lets the request pass
-/// too. If an enforcing limit refuses, no limit takes. There is one exception: if only one limit refuses, its candidate
-/// takes.
+/// too. If an enforcing limit refuses, only candidates take: a candidate takes wherever it lets the request pass.
 pub fn decide(asks: &[Ask], states: &[Option<BucketState>], now: Now) -> JointDecision {
     let state = |index: usize| states.get(index).copied().flatten();
     let steps: PerAsk<_> =
@@ -201,7 +192,7 @@ mod tests {
             ("a candidate and its limit", [ask(1, 9, 1, Enforce), ask(1, 9, 2, Candidate)], [2, 4]),
             ("a candidate refuses", [ask(1, 9, 1, Enforce), ask(1, 2, 2, Candidate)], [2, 2]),
             ("a candidate's limit does", [ask(1, 1, 1, Enforce), ask(1, 9, 1, Candidate)], [1, 2]),
-            ("no limit before it", [ask(1, 9, 1, Candidate), ask(1, 1, 1, Enforce)], [1, 1]),
+            ("it comes first", [ask(1, 9, 1, Candidate), ask(1, 1, 1, Enforce)], [2, 1]),
             ("never", [ask(1, 9, 1, Enforce), ask(1, 2, 3, Enforce)], [0, 0]),
         ] {
             assert_eq!(missing(&[&asks, &asks], at(HOUR)), expected, "{name}");
@@ -209,23 +200,25 @@ mod tests {
     }
 
     #[test]
-    fn a_candidate_takes_where_all_do_but_its_own_limit() {
+    fn a_candidate_takes_wherever_it_allows() {
         use Mode::{Candidate, Enforce, Shadow};
         let (yes, no) = ([ask(1, 9, 1, Enforce)], [ask(1, 1, 2, Enforce)]);
         let candidate = [ask(1, 9, 1, Candidate)];
         for (name, asks, taken) in [
             ("its own refuses", [no, candidate, yes], 1),
-            ("another refuses", [yes, candidate, no], 0),
-            ("both refuse", [no, candidate, no], 0),
+            ("another refuses", [yes, candidate, no], 1),
+            ("both refuse", [no, candidate, no], 1),
             ("the other is in shadow", [no, candidate, [ask(1, 1, 2, Shadow)]], 1),
-            ("it is not the one before", [no, yes, candidate], 0),
+            ("it is the last one", [no, yes, candidate], 1),
             ("nobody refuses", [yes, candidate, yes], 1),
+            ("it refuses itself", [yes, [ask(1, 1, 2, Candidate)], yes], 0),
         ] {
             let asks = asks.as_flattened();
             let index = asks.iter().position(|ask| ask.mode == Candidate).unwrap();
             let decided = decide(asks, &[], at(HOUR).into());
             assert_eq!(missing_of(decided.changes[index].state()), taken, "{name}");
-            assert_eq!(decided.decisions[index].remaining, 9 - taken, "{name}");
+            let left = if taken > 0 { 8 } else { 1 };
+            assert_eq!(decided.decisions[index].remaining, left, "{name}");
             let others = decided.changes.iter().enumerate().filter(|(at, _)| *at != index);
             let took = others.filter(|(_, change)| **change != Change::None).count();
             assert_eq!(took > 0, decided.verdict.passes(), "{name}");

@@ -23,8 +23,8 @@ pub enum Mode {
     Shadow,
     /// Like [`Mode::Shadow`], and the API gets the names of the limits that would refuse.
     Mark,
-    /// Like [`Mode::Shadow`], for a candidate that stands in for the limit asked right before it. The
-    /// candidate takes its tokens even if that limit is the only one that refuses.
+    /// Like [`Mode::Shadow`], for a candidate. It takes its tokens wherever it lets the request pass, whatever the other
+    /// limits say.
     Candidate,
 }
 

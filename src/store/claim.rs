@@ -84,8 +84,6 @@ pub(super) enum ClaimFailure {
     /// Redis cannot use the claim's key: its value has another type, Redis refuses the key, or the limiter has no
     /// figures.
     UnusableKey,
-    /// Redis has decided on the limit, but not on this candidate of the limit.
-    CandidateAlone,
 }
 
 impl<'p> Claim<'p> {
@@ -289,7 +287,7 @@ impl<'p> Claim<'p> {
     pub(super) fn may_come_back(&self, verdict: Verdict) -> bool {
         match verdict {
             Verdict::Pass { wait } => !wait.is_zero() || self.is_held_to_the_end(),
-            // No limit took. A candidate may have taken instead of its limit. Its tokens stay taken.
+            // Only candidates took. Their tokens stay taken.
             Verdict::Refuse { .. } => false,
         }
     }

@@ -197,8 +197,7 @@ fn apply<'p>(
     let takes = request.cost != Some(0);
     let candidate = candidate.filter(|_| takes).and_then(|candidate| {
         let max_wait = wait(candidate, request);
-        let ask = candidate_ask(candidate, spec.mode, algorithm, cost, now)?;
-        let ask = Ask { max_wait, ..ask };
+        let ask = Ask { max_wait, ..candidate_ask(candidate, cost, now)? };
         let claim = Claim::new(store, candidate, key.clone(), ask);
         Some(RequestLimit::of(claim))
     });
@@ -232,21 +231,10 @@ fn wait(spec: &LimitSpec, request: &View<'_>) -> MaxWait {
 }
 
 /// The ask of a limit's candidate for the same request. `None` if the candidate lets everything pass.
-fn candidate_ask(
-    candidate: &LimitSpec,
-    mode: Mode,
-    algorithm: Option<Algorithm>,
-    cost: Cost,
-    now: Now,
-) -> Option<Ask> {
-    let mode = match (algorithm, mode) {
-        (Some(_), Mode::Enforce) => Mode::Candidate,
-        // This limit refuses no request. So its candidate need not stand in for a refusal.
-        _ => Mode::Shadow,
-    };
+fn candidate_ask(candidate: &LimitSpec, cost: Cost, now: Now) -> Option<Ask> {
     let algorithm = candidate.figures.at(now)?;
     let cost = candidate.cost.within(|| largest_cost(Some(algorithm)), cost);
-    Some(Ask { algorithm, cost, max_wait: candidate.wait, mode, takes: true })
+    Some(Ask { cost, mode: Mode::Candidate, ..Ask::for_one(algorithm) })
 }
 
 /// The number of tokens that a request takes, from its headers or by the limit. If the limit has no `max`,

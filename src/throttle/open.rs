@@ -109,36 +109,30 @@ impl<'p> Open<'p> {
     }
 }
 
-/// If an enforcing limit is closed, the requests are refused, and the other limits take nothing. The only exception is
-/// the candidate of the closed limit, if no other limit is closed. Limits with buckets in this process are asked what
-/// they would say. Limits in Redis are left out: a flood that is refused anyway must not cost Redis anything.
+/// If an enforcing limit is closed, the requests are refused, and of the other limits only candidates take. Limits with
+/// buckets in this process are asked what they would say. Limits in Redis are left out: a flood that is refused anyway
+/// must not cost Redis anything.
 pub(super) fn leave_closed(requests: &mut [&mut Open<'_>], store: &Store, now: Now) {
     let is_closed = |limit: &RequestLimit<'_>| limit.is_closed() && limit.mode() == Mode::Enforce;
-    let limits = requests.iter().flat_map(|open| &open.limits);
-    let mut closed = limits.filter(|limit| is_closed(limit));
-    if closed.next().is_none() {
+    if !requests.iter().flat_map(|open| &open.limits).any(is_closed) {
         return;
     }
-    let is_only_one = closed.next().is_none();
     for Open { limits, beside, .. } in requests {
         beside.clear();
-        let mut is_after_closed = false;
         limits.retain(|limit| {
-            let is_tried = is_only_one && is_after_closed && limit.mode() == Mode::Candidate;
-            is_after_closed = is_closed(limit);
-            if is_tried {
-                limit.claim.ask.mode = Mode::Shadow;
-            }
-            is_tried || limit.is_closed() || store.look_here(&mut limit.claim, now)
+            let stays = limit.is_closed() || limit.mode() == Mode::Candidate;
+            stays || store.look_here(&mut limit.claim, now)
         });
     }
 }
 
-/// If an enforcing limit has refused already, the other limits take nothing. They are asked what they would say.
+/// If an enforcing limit has refused already, the other limits take nothing, except candidates. They are asked what they
+/// would say.
 pub(super) fn only_look_after_refusal(requests: &mut [&mut Open<'_>]) {
     let mut limits = requests.iter().flat_map(|open| &open.limits);
     if limits.any(RequestLimit::rejects) {
-        requests.iter_mut().flat_map(|open| open.claims()).for_each(only_look);
+        let claims = requests.iter_mut().flat_map(|open| open.claims());
+        claims.filter(|claim| claim.ask.mode != Mode::Candidate).for_each(only_look);
     }
 }
 

@@ -7,6 +7,7 @@ use futures_util::future::join_all;
 use tokio::time::{Instant, timeout_at};
 
 use super::failed::{is_left_to_process, lose};
+use crate::limit::Mode;
 use crate::limit::decide::PerAsk;
 use crate::redis::{CallError, HashSlot};
 use crate::store::access::Store;
@@ -37,7 +38,7 @@ impl Asking<'_> {
     /// Asks for the open claims in Redis. All calls are sent at the same time. If Redis does not carry out a call
     /// because of one claim, the other claims of the call stay open.
     pub(super) async fn call_all(&mut self, claims: &mut [&mut Claim<'_>], grouping: Grouping) {
-        let verb = verb(claims);
+        let has_refused = has_refused(claims);
         let is_other_last = claims.iter().any(|claim| answers_after_redis(claim));
         let mut calls = calls(claims, grouping);
         if calls.is_empty() {
@@ -48,7 +49,7 @@ impl Asking<'_> {
         let is_last = calls.len() == 1 && !is_other_last && grouping == Grouping::ByHashSlot;
         let receipts = if is_last { self.receipts } else { ReceiptUse::Needed };
         let asking = calls.iter_mut().map(|call| async {
-            self.call_one(call, verb, receipts, has_waited).await;
+            self.call_one(call, has_refused, receipts, has_waited).await;
             if !is_last {
                 // The client may leave before the other calls are answered. Then this call's tokens go back.
                 call.iter_mut().for_each(|claim| claim.hold(self.store, self.moment));
@@ -61,13 +62,20 @@ impl Asking<'_> {
     async fn call_one(
         &self,
         call: &mut BucketCall<'_, '_>,
-        verb: Verb,
+        has_refused: bool,
         receipts: ReceiptUse,
         has_waited: bool,
     ) {
-        let grants: PerAsk<_> = call.iter().map(|claim| self.grant_slot(claim, verb)).collect();
-        let asks: PerAsk<_> = call.iter().zip(&grants).filter_map(call_ask).collect();
-        let asking = self.redis.ask(&asks, verb, receipts);
+        let grants: PerAsk<_> =
+            call.iter().map(|claim| self.grant_slot(claim, verb(claim, has_refused))).collect();
+        let asks = call.iter().zip(&grants);
+        let asks = asks.filter_map(|(claim, grant)| {
+            let asked = RedisAsk { ask: claim.question(), location: claim.location()? };
+            let holder = grant.as_ref().and_then(|grant| grant.slot());
+            Some(CallAsk { asked, verb: verb(claim, has_refused), holder })
+        });
+        let asks: PerAsk<_> = asks.collect();
+        let asking = self.redis.ask(&asks, receipts);
         let answer = match has_waited {
             // The call itself has the same deadline.
             false => asking.await,
@@ -111,9 +119,9 @@ impl Asking<'_> {
     pub(super) async fn ask_limiters(&self, claims: &mut [&mut Claim<'_>]) {
         for has_key in [true, false] {
             for index in 0..claims.len() {
-                let verb = verb(claims);
+                let has_refused = has_refused(claims);
                 let Some(claim) = claims.get_mut(index) else { continue };
-                let verb = if claim.ask.takes { verb } else { Verb::Look };
+                let verb = if claim.ask.takes { verb(claim, has_refused) } else { Verb::Look };
                 let is_limiter = claim.is_open() && matches!(claim.party, Party::Limiter(_));
                 if is_limiter && has_key != claim.spec.key.sources.is_empty() {
                     // Boxed: otherwise the futures of all other limits would also have its size.
@@ -154,9 +162,17 @@ impl Asking<'_> {
     }
 }
 
-/// How the next limits are asked: once a limit has refused, they take nothing.
-pub(super) fn verb(claims: &[&mut Claim<'_>]) -> Verb {
-    if claims.iter().any(|claim| claim.refuses()) { Verb::Look } else { Verb::Take }
+/// Whether a limit has refused the request already.
+pub(super) fn has_refused(claims: &[&mut Claim<'_>]) -> bool {
+    claims.iter().any(|claim| claim.refuses())
+}
+
+/// How the next limit is asked: once a limit has refused, only candidates take.
+pub(super) fn verb(claim: &Claim<'_>, has_refused: bool) -> Verb {
+    match has_refused && claim.ask.mode != Mode::Candidate {
+        true => Verb::Look,
+        false => Verb::Take,
+    }
 }
 
 /// Whether the claim's decision comes after those of the buckets in Redis.
@@ -193,12 +209,6 @@ pub(super) fn calls<'c, 'p>(
         }
     }
     calls.into_iter().map(|(_, call)| call).collect()
-}
-
-/// The ask of a call about a claim. There is a grant already if the claim is for a slot.
-fn call_ask<'r>((claim, grant): (&'r &mut Claim<'_>, &Option<Box<Grant>>)) -> Option<CallAsk<'r>> {
-    let asked = RedisAsk { ask: claim.question(), location: claim.location()? };
-    Some(CallAsk { asked, holder: grant.as_ref().and_then(|grant| grant.slot()) })
 }
 
 /// Waits for all answers. One call is the usual case.

@@ -31,7 +31,6 @@ pub(super) fn follow_on_store_error(
     claims: &mut [&mut Claim<'_>],
     missed: &mut Option<HashSlot>,
 ) -> Result<(), Unavailable> {
-    keep_candidates_with_their_limits(claims);
     for (by, claim) in claims.iter().enumerate() {
         let Some(failure) = claim.failure() else { continue };
         let location = claim.location().filter(|_| failure == ClaimFailure::Unreachable);
@@ -45,32 +44,11 @@ pub(super) fn follow_on_store_error(
     Ok(())
 }
 
-/// If Redis did not decide on a limit, its candidate fails too. If Redis decided on the limit and not on the candidate,
-/// the candidate gets no decision from anybody. A candidate stands right after its limit.
-pub(super) fn keep_candidates_with_their_limits(claims: &mut [&mut Claim<'_>]) {
-    for candidate in 1..claims.len() {
-        let (limits, candidates) = claims.split_at_mut(candidate);
-        let ([.., limit], [candidate, ..]) = (limits, candidates) else { return };
-        if candidate.ask.mode != Mode::Candidate || candidate.party == Party::Process {
-            continue;
-        }
-        match (limit.failure(), candidate.failure()) {
-            // Another call may have asked for the candidate. What it took goes back.
-            (Some(failure), None) => candidate.fail(failure),
-            (None, Some(_)) => candidate.fail(ClaimFailure::CandidateAlone),
-            _ => {}
-        }
-    }
-}
-
 /// Whether this process is still to decide on the claim.
 pub(super) fn is_left_to_process(claim: &Claim<'_>) -> bool {
     match claim.failure() {
         None => claim.is_open() && claim.party == Party::Process,
-        Some(ClaimFailure::Unreachable | ClaimFailure::UnusableKey) => {
-            claim.spec.on_store_error == OnStoreError::Local
-        }
-        Some(ClaimFailure::CandidateAlone) => false,
+        Some(_) => claim.spec.on_store_error == OnStoreError::Local,
     }
 }
 

@@ -1,7 +1,6 @@
 //! The steps of the order of asking, one by one. The tests say what Redis has decided: no Redis answers here.
 
-use super::asking::{BucketCall, calls, verb};
-use super::failed::keep_candidates_with_their_limits;
+use super::asking::{BucketCall, calls, has_refused, verb};
 use super::*;
 use crate::limit::algorithm::Receipt;
 use crate::limit::decide::Ask;
@@ -95,12 +94,15 @@ async fn once_a_limit_has_refused_the_later_ones_are_only_asked_what_they_would_
     let store = store(&plan);
     let mut claims = claims(&store, &plan);
     let mut all: Vec<_> = claims.iter_mut().collect();
-    assert_eq!(verb(&all), Verb::Take);
+    assert!(!has_refused(&all));
     redis_decides(all[0], ALLOWED);
     redis_decides(all[2], Decision::NEVER);
-    assert_eq!(verb(&all), Verb::Take, "a limit in shadow stops nobody");
+    assert!(!has_refused(&all), "a limit in shadow stops nobody");
     redis_decides(all[1], Decision::NEVER);
-    assert_eq!(verb(&all), Verb::Look);
+    assert!(has_refused(&all));
+    assert_eq!(verb(all[2], true), Verb::Look);
+    all[2].ask.mode = Mode::Candidate;
+    assert_eq!(verb(all[2], true), Verb::Take, "a candidate takes all the same");
 }
 
 #[tokio::test]
@@ -142,26 +144,4 @@ async fn if_redis_does_not_decide_each_limit_follows_its_on_store_error() {
     let mut all: Vec<_> = open.iter_mut().collect();
     assert_eq!(away.take(&mut all, now()).await, Err(Unavailable { by: 2 }));
     assert_eq!(left(&away, all[1]), 9, "nothing was taken");
-}
-
-#[tokio::test]
-async fn a_candidate_shares_the_failure_of_its_limit() {
-    let plan = plan_of("[limits.a]\nrate = \"9/h\"\n[limits.b]\nrate = \"9/h\"\n");
-    let store = store(&plan);
-    for (of_limit, of_candidate, expected) in [
-        (Some(ClaimFailure::UnusableKey), None, Some(ClaimFailure::UnusableKey)),
-        (None, Some(ClaimFailure::Unreachable), Some(ClaimFailure::CandidateAlone)),
-        (None, None, None),
-    ] {
-        let mut claims = claims(&store, &plan);
-        claims[1].ask.mode = Mode::Candidate;
-        for (claim, failure) in claims.iter_mut().zip([of_limit, of_candidate]) {
-            match failure {
-                Some(failure) => claim.fail(failure),
-                None => redis_decides(claim, ALLOWED),
-            }
-        }
-        keep_candidates_with_their_limits(&mut claims.iter_mut().collect::<Vec<_>>());
-        assert_eq!(claims[1].failure(), expected, "{of_limit:?}, {of_candidate:?}");
-    }
 }

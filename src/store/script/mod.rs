@@ -128,42 +128,31 @@ impl Redis {
         has_slots.then(|| self.leases.name(&ask.ask, self.name(ask)))
     }
 
-    /// Decides over these asks together by Redis's clock, and takes if `verb` says so. Returns one reply for each ask.
-    /// If the future is dropped early, tokens that were taken go back (`pending`). All keys must have the same hash
-    /// slot.
+    /// Decides over these asks together by Redis's clock. Returns one reply for each ask. If the future is dropped early,
+    /// tokens that were taken go back (`pending`). All keys must have the same hash slot.
     pub(super) async fn ask(
         &self,
         asks: &[CallAsk<'_>],
-        verb: Verb,
         receipts: ReceiptUse,
     ) -> Result<PerAsk<BucketReply>, CallError> {
         let hash_slot = asks.first().map(|it| it.asked.location.hash_slot).unwrap_or_default();
         let request = CallRequest { asks: asks.len(), receipts: receipts == ReceiptUse::Needed };
-        let mut awaited = self.queue.begin(hash_slot, request, self.router.deadline(), |call| {
-            for CallAsk { asked, holder } in asks {
+        let awaited = self.queue.begin(hash_slot, request, self.router.deadline(), |call| {
+            for CallAsk { asked, verb, holder } in asks {
                 let holder = holder.map(|slot| self.leases.holder(slot));
                 let name = |name: &mut Vec<u8>| self.write_name(&asked.ask, name);
-                call.ask_for(holder, verb, &asked.ask.ask, name);
+                call.ask_for(holder, *verb, &asked.ask.ask, name);
             }
         });
-        let answer = match verb {
-            Verb::Take => {
-                let Self { router, queue, prefix, .. } = self;
-                let awaited = Some(awaited);
-                PendingAsk { router, queue, prefix, asks, awaited }.answer().await
-            }
-            _ => awaited.answer().await,
-        };
+        let (Self { router, queue, prefix, .. }, awaited) = (self, Some(awaited));
+        let answer = PendingAsk { router, queue, prefix, asks, awaited }.answer().await;
         if let (Err(error), [one]) = (&answer, asks)
             && error.is_no_right_in_script()
         {
             self.shared.warnings.refused(one.asked.ask.spec, error);
         }
         let reply = answer?;
-        let took = match verb {
-            Verb::Take => takers(asks.iter().map(|it| &it.asked.ask.ask), &reply),
-            _ => PerAsk::from_elem(false, asks.len()),
-        };
+        let took = takers(asks.iter().map(|it| (it.verb, &it.asked.ask.ask)), &reply);
         let replies = asks.iter().zip(reply.into_iter().zip(took));
         Ok(replies.map(|(ask, (one, took))| self.read(ask, one, took)).collect())
     }

@@ -18,6 +18,8 @@ use crate::store::name::BucketName;
 /// The ask of a call about one bucket.
 pub(in crate::store) struct CallAsk<'r> {
     pub(in crate::store) asked: RedisAsk<'r>,
+    /// Whether it may take.
+    pub(in crate::store) verb: Verb,
     /// The name of the slot that is asked for, if this is a concurrency limit.
     pub(in crate::store) holder: Option<u64>,
 }
@@ -50,13 +52,13 @@ impl Drop for PendingAsk<'_, '_> {
         let (Some(mut awaited), Ok(runtime)) = (self.awaited.take(), Handle::try_current()) else {
             return;
         };
-        let bucket = |CallAsk { asked: RedisAsk { ask, .. }, .. }: &CallAsk<'_>| {
+        let bucket = |CallAsk { asked: RedisAsk { ask, .. }, verb, .. }: &CallAsk<'_>| {
             let mut name = Vec::new();
             let bucket = BucketName { prefix: self.prefix, spec: ask.spec, key: ask.key };
             bucket.write(&ask.ask.algorithm, &mut name);
-            (Ask { max_wait: ask.spec.wait, ..ask.ask }, name)
+            (*verb, Ask { max_wait: ask.spec.wait, ..ask.ask }, name)
         };
-        let buckets: Vec<(Ask, Vec<u8>)> = self.asks.iter().map(bucket).collect();
+        let buckets: Vec<(Verb, Ask, Vec<u8>)> = self.asks.iter().map(bucket).collect();
         let hash_slot = self.asks.first().map(|it| it.asked.location.hash_slot).unwrap_or_default();
         let (one_way, router) = (self.queue.one_way(), Arc::clone(self.router));
         // `Store::settled` waits for this task, too.
@@ -64,8 +66,8 @@ impl Drop for PendingAsk<'_, '_> {
         runtime.spawn(async move {
             let _counted = counted;
             let Ok(reply) = awaited.answer().await else { return };
-            let took = takers(buckets.iter().map(|(ask, _)| ask), &reply);
-            for (((ask, name), one), took) in buckets.iter().zip(reply).zip(took) {
+            let took = takers(buckets.iter().map(|(verb, ask, _)| (*verb, ask)), &reply);
+            for (((_, ask, name), one), took) in buckets.iter().zip(reply).zip(took) {
                 // The grant that was made before the question gives a slot back.
                 if !took || matches!(ask.algorithm, Algorithm::Concurrency(_)) {
                     continue;
@@ -91,15 +93,16 @@ fn receipt(reply: AskReply, ask: &Ask) -> Option<Receipt> {
 
 /// Which of a request's asks have taken. If a key is of another type, no ask of the request has taken.
 pub(super) fn takers<'a>(
-    asks: impl Iterator<Item = &'a Ask> + Clone,
+    asks: impl Iterator<Item = (Verb, &'a Ask)> + Clone,
     reply: &Reply,
 ) -> PerAsk<bool> {
-    let outcomes: Option<PerAsk<(Mode, Outcome)>> =
-        asks.clone().zip(reply).map(|(ask, one)| Some((ask.mode, one.decision?.outcome))).collect();
+    let outcome =
+        |((_, ask), one): ((Verb, &Ask), &AskReply)| Some((ask.mode, one.decision?.outcome));
+    let outcomes: Option<PerAsk<(Mode, Outcome)>> = asks.clone().zip(reply).map(outcome).collect();
     match outcomes {
         Some(outcomes) => {
-            let takers = decide::takers(outcomes.into_iter());
-            takers.zip(asks).map(|(takes, ask)| takes && ask.takes).collect()
+            let takers = decide::takers(outcomes.into_iter()).zip(asks);
+            takers.map(|(takes, (verb, ask))| takes && ask.takes && verb == Verb::Take).collect()
         }
         None => PerAsk::from_elem(false, reply.len()),
     }
@@ -129,7 +132,7 @@ mod tests {
             ("all pass", &[Enforce, Shadow][..], &[allow, delay][..], &[0, 1][..]),
             ("a shadow refuses", &[Enforce, Shadow], &[delay, reject], &[0]),
             ("one refuses", &[Enforce, Enforce, Shadow], &[allow, reject, allow], &[]),
-            ("one stands in", &[Enforce, Enforce, Candidate], &[allow, reject, allow], &[2]),
+            ("a candidate allows", &[Enforce, Candidate, Enforce], &[allow, allow, reject], &[1]),
             ("of another type", &[Enforce, Enforce], &[allow, None], &[]),
         ] {
             let ask = |mode: &Mode| Ask { algorithm, cost, max_wait, mode: *mode, takes: true };
@@ -139,7 +142,8 @@ mod tests {
                 AskReply { decision, receipt: None, at }
             };
             let reply: Reply = said.iter().map(one).collect();
-            let took = takers(asks.iter(), &reply).into_iter().enumerate();
+            let took =
+                takers(asks.iter().map(|ask| (Verb::Take, ask)), &reply).into_iter().enumerate();
             let indices: Vec<usize> = took.filter_map(|(at, took)| took.then_some(at)).collect();
             assert_eq!(indices, expected, "{name}");
         }

@@ -24,10 +24,9 @@
 -- The way of asking:
 --   enforce     takes where every enforcing ask of the request lets it pass
 --   shadow      the same, but a refusal by this ask does not count
---   candidate   as shadow; also takes where the ask right before it is the only enforcing ask that
---               refuses: it stands in for that ask
+--   candidate   as shadow; takes wherever it lets the request pass itself
 --   peek        as enforce, but this ask takes nothing
---   look        no ask of the request takes
+--   look        as enforce, but no ask of the request takes, except candidates
 --   settle      takes the cost in any case, or gives it back
 --
 -- The answer is one text of numbers of 8 bytes. First come one or two numbers for each ask, by this table.
@@ -124,10 +123,8 @@ while index < ends do
     count, noted = -count, receipts
   end
   local pass = true
-  -- The only enforcing ask that refused so far; 0 where there are several, or a key is of another type.
-  local refused
-  -- The bytes and the expiry of the candidate that stands in for that ask.
-  local tried, tried_expiry
+  -- Whether a key is of another type. Then not even a candidate takes.
+  local void
   for n = 1, count do
     local bucket, ask = plan[index + 1], terms[plan[index + 2]]
     local way, wait, remaining, taken, expiry, receipt = ask[3], 0, 0
@@ -147,10 +144,7 @@ while index < ends do
       end
       remaining, taken = remaining + ask[2], nil
     end
-    if taken and not pass then
-      if refused == n - 1 and way == 'candidate' then
-        tried, tried_expiry = taken, expiry
-      end
+    if taken and not pass and (void or way ~= 'candidate') then
       if list then
         list.keep(keys[bucket], taken)
       end
@@ -167,9 +161,9 @@ while index < ends do
       answer[said + 1], answer[said + 2], said = -2 - wait, -1 - remaining, said + 2
     else
       if wait == WRONG_TYPE then
-        pass, refused = false, 0
+        pass, void = false, true
       elseif way ~= 'shadow' and way ~= 'candidate' then
-        pass, refused = false, refused and 0 or n
+        pass = false
       end
       answer[said + 1], answer[said + 2], said = wait < 0 and wait or -2 - wait, remaining, said + 2
     end

@@ -83,6 +83,6 @@ fn a_candidate_in_another_slot_counts_while_its_limit_refuses() {
     }
     assert_eq!(counts("client"), [3.0, 14.0, 0.0]);
     assert_eq!(counts("user"), [9.0 + 3.0 + 10.0, 4.0, 0.0]);
-    // What both limits refused cost the candidate nothing: three with its limit, four of these, three alone.
-    assert_eq!(counts("client:candidate"), [10.0, 0.0, 7.0]);
+    // It takes whatever the two limits say.
+    assert_eq!(counts("client:candidate"), [6.0, 0.0, 11.0]);
 }

@@ -47,14 +47,15 @@ pub(super) const ROWS: &[Row] = &[
          0s take 1: no 1h 0, no 20m 0",
     ),
     row(
-        "candidate: takes where its own limit alone refuses",
+        "candidate: takes wherever it allows",
         &["rate = '1/h'\ncandidate = { rate = '3/h' }", "rate = '2/h'"],
         (1, Some(3_600)),
         "0s take 1: go 0, go 2, go 1
          0s take 1: no 1h 0, go 1, go 1
          0s take 2: never 0, no 20m 1, no 30m 1
          0s take 1: no 1h 0, go 0, go 1
-         0s take 1: no 1h 0, no 20m 0, go 1",
+         0s take 1: no 1h 0, no 20m 0, go 1
+         40m take 1: no 20m 0, go 1, go 2",
     ),
     row(
         "redisson: with others, from all or from none",
@@ -99,11 +100,12 @@ pub(super) const ROWS: &[Row] = &[
          0s take 1: no 1h 0, no 1h 0",
     ),
     row(
-        "candidate of a sliding log: takes nothing where another refuses too",
+        "candidate of a sliding log: takes also where another refuses too",
         &["algorithm = 'sliding-log'\nrate = '1/h'\ncandidate = { rate = '3/h' }", "rate = '1/h'"],
         (1, Some(3_600)),
         "0s take 1: go 0, go 2, go 0
-         0s take 1: no 1h 0, go 2, no 1h 0
-         0s take 1: no 1h 0, go 2, no 1h 0",
+         0s take 1: no 1h 0, go 1, no 1h 0
+         0s take 1: no 1h 0, go 0, no 1h 0
+         0s take 1: no 1h 0, no 1h 0, no 1h 0",
     ),
 ];
