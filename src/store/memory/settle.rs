@@ -1,15 +1,11 @@
 //! Settles a bucket of this process once the request's use is known.
 
-use std::cmp::Ordering;
-
 use super::identity::Identity;
 use super::shard::{Due, Shard};
 use super::table::Memory;
 use crate::limit::algorithm::sliding_log::Log;
-use crate::limit::algorithm::{Algorithm, BucketState, Difference, Receipt, Settlement, Want};
-use crate::limit::rate::Cost;
-use crate::limit::time::{Now, Timestamp};
-use crate::limit::waiting::MaxWait;
+use crate::limit::algorithm::{Algorithm, BucketState, Difference, Settlement};
+use crate::limit::time::Now;
 use crate::store::bucket::{BucketAsk, BucketReceipt};
 
 impl Memory {
@@ -36,39 +32,6 @@ impl Memory {
         }
         let id = self.shared_identity(ask);
         settle_in(&mut self.shared.lock(), id, ask, settled, |_| true, now);
-    }
-
-    /// Writes that at least `used` tokens of a bucket are used. A bucket with fewer tokens left stays as it is:
-    /// requests may have taken from it while Redis was away. If there is no room, nothing is written.
-    pub(in crate::store) fn write_used(&self, ask: &BucketAsk<'_>, used: u64, now: Now) {
-        let (algorithm, id) = (ask.ask.algorithm, self.identity(ask));
-        let used = Difference::More(used);
-        let settled = Settlement { used, receipt: Receipt::NONE, max_wait: ask.ask.max_wait };
-        let Some(state) = after(&algorithm, None, &mut Log::default(), &settled, now) else {
-            return;
-        };
-        let mut shards = self.lock(&[id]);
-        let shard = shards.of(id);
-        let had = shard.state(id, now);
-        if had.is_some_and(|had| is_emptier(&algorithm, had, state, algorithm.time(now))) {
-            return;
-        }
-        if shard.has(id) || self.make_room(shard, id, &[id], now) {
-            shard.put(id, state, Due::of(&algorithm, state), now);
-        }
-    }
-}
-
-/// Whether `one` leaves no more tokens than `other` does.
-fn is_emptier(algorithm: &Algorithm, one: BucketState, other: BucketState, now: Timestamp) -> bool {
-    let want = Want { cost: Cost::ONE, max_wait: MaxWait::NONE };
-    let left = |state| algorithm.decide(Some(state), want, now).untouched;
-    // `untouched` does not show parts of a token, nor debts. The time until the bucket is full shows both.
-    let is_later = || algorithm.fresh_at(one) >= algorithm.fresh_at(other);
-    match left(one).cmp(&left(other)) {
-        Ordering::Less => true,
-        Ordering::Equal => is_later(),
-        Ordering::Greater => false,
     }
 }
 

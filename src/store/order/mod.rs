@@ -15,11 +15,9 @@
 //! because its refusals are known.
 //!
 //! If Redis does not decide on a claim, the claim has failed, and its limit follows `on_store_error` (`failed`). With
-//! `local` this process decides by its share of the limit, in its own buckets. While Redis is up, `carry_over` copies
-//! what Redis says into these buckets.
+//! `local` this process decides by its share of the limit, in its own buckets. They live on between outages.
 
 mod asking;
-mod carry_over;
 mod failed;
 mod here;
 
@@ -203,13 +201,12 @@ impl Asking<'_> {
         }
     }
 
-    /// Notes what Redis has said, for known refusals and for the buckets that decide while Redis is away.
+    /// Notes what Redis has said, for known refusals.
     fn note(&self, claims: &[&mut Claim<'_>]) {
         let (shared, moment) = (&self.store.shared, self.moment);
         let answers: PerAsk<_> = claims.iter().filter_map(|claim| redis_answer(claim)).collect();
         let leader = self.leader.as_ref().filter(|_| !claims.iter().any(|claim| claim.refuses()));
         self.store.known.note(&shared.memory, &answers, moment.time, leader);
-        carry_over::note(shared, claims, moment.present());
     }
 
     /// Counts the request for the log lines of an outage. A request counts once, also if several servers are

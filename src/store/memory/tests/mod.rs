@@ -1,4 +1,3 @@
-mod carried;
 mod full;
 mod lists;
 mod over;

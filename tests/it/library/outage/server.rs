@@ -4,15 +4,13 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::sync::Arc;
 
-use tidegate::limit::decision::Verdict;
 use tidegate::plan::KeyDisplay;
 use tidegate::store::Store;
 use tokio::time::Instant;
 
 use super::{Bench, MANY, PATIENCE, now, until_decides};
-use crate::support::algorithms::{rolling, sliding};
 use crate::support::bench::decide;
-use crate::support::limits::{ask, bucket, key, limit};
+use crate::support::limits::{ask, key, limit};
 use crate::support::redis::RedisServer;
 
 #[tokio::test]
@@ -37,28 +35,6 @@ async fn a_server_that_is_killed_and_comes_back_empty() {
     bench.assert_recovers("killed").await;
     let (spec, key) = (limit("alone"), key("killed"));
     assert_eq!(bench.left(ask(&spec, &key, 10)).await, 9, "the new server's bucket");
-}
-
-#[tokio::test]
-async fn a_bucket_begins_with_what_redis_last_said() {
-    for algorithm in [bucket("1/h", 10), sliding("10/h"), rolling("10/h")] {
-        let mut server = RedisServer::start();
-        let bench = Bench::on(&server.url());
-        bench.until_redis_decides().await;
-        let (spec, key) = (limit("used"), key("x"));
-        let mut one = ask(&spec, &key, 10);
-        one.ask.algorithm = algorithm;
-        for _ in 0..4 {
-            bench.decide(&[one]).await.unwrap();
-        }
-        server.kill();
-        bench.until_redis_is(false).await;
-        let mut passed = 0;
-        for _ in 0..15 {
-            passed += u64::from(bench.decide(&[one]).await.unwrap().verdict == Verdict::PASS);
-        }
-        assert_eq!(passed, 6, "{algorithm:?}");
-    }
 }
 
 #[tokio::test]

@@ -43,30 +43,6 @@ fn three_processes_without_redis_let_pass_what_one_would() {
 }
 
 #[test]
-fn each_process_has_its_share_of_what_was_left() {
-    let mut server = RedisServer::start();
-    let proxies = [limited(&server), limited(&server)];
-    for proxy in &proxies {
-        wait_until("each knows two", || {
-            Metrics::of(proxy.admin()).value("tidegate_processes") == 2.0
-        });
-    }
-    assert_eq!(statuses(proxies[0].address, &[&[][..]; 8]), [200; 8]);
-    assert_eq!(statuses(proxies[1].address, &[&[][..]; 1]), [200]);
-    server.kill();
-    for proxy in &proxies {
-        wait_until("Redis counts as away", || {
-            Metrics::of(proxy.admin()).value("tidegate_store_up") == 0.0
-        });
-    }
-    assert_eq!(
-        proxies.each_ref().map(passed),
-        [2, 1],
-        "4 and 3 of 12 were left when each last asked"
-    );
-}
-
-#[test]
 fn one_process_has_the_whole_limit() {
     let mut server = RedisServer::start();
     let proxy = limited(&server);
