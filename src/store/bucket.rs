@@ -2,7 +2,6 @@
 //! for what a request took.
 
 use super::name::BucketKey;
-use crate::limit::Mode;
 use crate::limit::algorithm::Receipt;
 use crate::limit::decide::Ask;
 use crate::limit::decision::Decision;
@@ -43,13 +42,6 @@ pub(super) struct RedisAsk<'r> {
 pub(super) struct RedisAnswer<'r> {
     pub(super) asked: RedisAsk<'r>,
     pub(super) decision: Decision,
-}
-
-impl RedisAnswer<'_> {
-    /// Whether the limit is enforced, and refuses.
-    pub(super) fn refuses(&self) -> bool {
-        self.asked.ask.ask.mode == Mode::Enforce && !self.decision.outcome.passes()
-    }
 }
 
 /// The figures of a Redisson limiter, which only Redis knows.

@@ -33,8 +33,6 @@ mod queue;
 mod report;
 mod running;
 mod script;
-#[cfg(test)]
-mod simulation;
 mod warnings;
 
 pub use self::access::Store;

@@ -28,7 +28,7 @@ pub use self::settlement::{Difference, Receipt, Settlement, WrittenUnder};
 pub use self::step::{Step, Want};
 
 use super::decision::{Decision, Outcome};
-use super::rate::{Burst, Cost};
+use super::rate::Burst;
 use super::time::{Now, Timestamp};
 
 /// The same algorithms in Lua, for the script that runs in Redis: one function `decide`. Each branch of the function is
@@ -327,13 +327,6 @@ impl Algorithm {
     /// [`Algorithm::capacity`]. `None` if only Redis knows the figures.
     pub(crate) fn known_capacity(&self) -> Option<u64> {
         Some(self.capacity()).filter(|capacity| *capacity < u64::MAX)
-    }
-
-    /// The time in which a bucket gains these tokens, rounded down. `None` if the tokens come back at the
-    /// ends of windows, or when requests end.
-    pub(crate) fn time_for(&self, tokens: Cost) -> Option<Duration> {
-        let micros = self.bucket()?.micros_for(tokens.get());
-        Some(Duration::from_micros(micros))
     }
 
     /// The seconds in which an empty bucket becomes full again, rounded up. For windows and logs this is

@@ -1,192 +1,251 @@
-//! Refusals that a worker knows, so that Redis need not be asked. When a bucket in Redis refuses a cost, Redis names
-//! the moment at which the refusal ends. Until this moment the worker refuses that cost by itself. `order` looks here
-//! before it asks Redis.
+//! Refusals that a worker knows, so that Redis need not be asked. If Redis refuses a request, it names a moment for each
+//! limit that refuses. Until the first of these moments the worker gives the same answer by itself, to each request that
+//! wants the same of the same buckets. `order` looks here before it asks Redis.
 //!
 //! The decision is the same as that of Redis. Only `remaining` may be too low, for requests of several tokens: some
 //! tokens may have come back meanwhile. The worker counts the wait from before it sent the question. So the wait never
-//! ends later here than in Redis, and no clocks are compared.
+//! ends later here than in Redis, and no clocks are compared. After the moment each request asks. Those that come at the
+//! same time are one call (`script::queue`), and its answer is known to those that come after it.
 //!
-//! An answer to a client names each limit that refuses. So a request is refused here only if the decisions of all its
-//! limits in Redis are known: each refuses or has room. The worker believes that a limit has room only for as long as
-//! other requests can hardly have used it up, and for a tenth of a second at most. Then one request asks Redis again.
-//! If a limit has little room, each request asks Redis about it.
-//!
-//! After the wait one request asks Redis, and the others wait for its answer. Otherwise a crowd would ask for each
-//! token. If the answer leaves too few tokens for another request, the bucket refuses again. For a token bucket the end
-//! of this refusal can be calculated. For other buckets the next request asks.
+//! An answer to a client names each limit that refuses. So if another limit of the request had room, the answer is known
+//! only for as long as other requests can hardly have used the room up, and for a tenth of a second at most.
 //!
 //! A refusal is known for at most two seconds, and only as long as the connection lasts. So this worker soon notices
-//! that an operator has deleted a key in Redis, or that Redis has lost its data. A reload, a change of the overrides
-//! that is no ban, or a reset of a bucket begins a new generation, which ends all known refusals at once.
+//! that an operator has deleted a key in Redis, or that Redis has lost its data. When this time is over and the moment
+//! has not come, one request asks, and the others are still refused meanwhile. A reload, a change of the overrides that
+//! is no ban, or a reset of a bucket begins a new generation, which ends all known refusals at once. If tokens of a
+//! bucket go back, its known refusals end.
 
-mod table;
+use std::time::Duration;
 
-use std::sync::Arc;
-
+use hashbrown::HashMap;
 use parking_lot::Mutex;
-use tokio::sync::Notify;
-use tokio::sync::futures::OwnedNotified;
 
-use self::table::{Flight, KnownAnswer, KnownRefusal, RefusalTable, is_lasting, may_be_known};
-use super::bucket::{BucketAsk, RedisAnswer, RedisAsk};
+use super::bucket::{BucketAsk, KeyLocation, RedisAnswer, RedisAsk};
 use super::memory::{Identity, Memory};
+use crate::limit::Mode;
+use crate::limit::algorithm::Algorithm;
 use crate::limit::decide::PerAsk;
 use crate::limit::decision::{Decision, Outcome};
+use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
+use crate::limit::waiting::MaxWait;
+
+/// The longest time for which a refusal is known. In a flood that is refused, one request in this time reaches Redis.
+const LONGEST: Duration = Duration::from_secs(2);
+
+/// While one request asks Redis again, others are still refused here for this time at most.
+const ASKING: Duration = Duration::from_millis(100);
+
+/// A refusal beside a limit with room is known for this time, multiplied by the number of requests that fit. If 1,000
+/// requests fit, that is 5 ms. So only more than 100,000 requests a second could use the room up unnoticed.
+const ROOM_PER_REQUEST: Duration = Duration::from_micros(5);
+
+/// The most refusals that a worker knows. One takes a few hundred bytes.
+const MOST: usize = 16_384;
 
 /// The refusals that a worker knows.
 #[derive(Default)]
 pub(super) struct KnownRefusals(Mutex<RefusalTable>);
 
-/// One limit of a request that is looked up.
-#[derive(Clone, Copy)]
-pub(super) enum LookedUp<'r> {
-    /// Its bucket is in Redis.
-    InRedis(RedisAsk<'r>),
-    /// Its bucket is in this process.
-    Here,
-    /// Its decision is never known. It has to be asked.
-    Unknown,
+#[derive(Default)]
+struct RefusalTable {
+    /// By [`question_number`].
+    refusals: HashMap<u128, KnownRefusal>,
+    /// Buckets to which tokens went back, with the number of the return.
+    returns: HashMap<Identity, u64>,
+    /// The number of returns so far.
+    returned: u64,
+    /// When ended refusals were last removed.
+    cleaned: Option<Timestamp>,
 }
 
-/// What a request does if its refusal is not known.
-pub(super) enum NotKnown<'k> {
-    /// This request has to ask Redis. There is a `Leader` if others wait for the answer.
-    Ask(Option<Leader<'k>>),
-    /// Another request is asking Redis now. When Redis has answered, this request is looked up again.
-    Wait(OwnedNotified),
+/// What Redis has said to a request that it refused.
+struct KnownRefusal {
+    question: PerAsk<AskedBucket>,
+    /// The decisions at the time `asked`.
+    decisions: PerAsk<Decision>,
+    asked: Timestamp,
+    /// When the first limit that refuses has enough for this request, by the process's steady clock.
+    ends: Timestamp,
+    /// Until when the refusal is believed without a question.
+    until: Timestamp,
+    /// For how long an answer is believed.
+    lasts: Duration,
+    /// [`RefusalTable::returned`] when the answer came.
+    returned: u64,
 }
 
-/// The request that asks Redis about a bucket whose wait has ended. Others wait until this is dropped.
-pub(super) struct Leader<'k> {
-    known: &'k KnownRefusals,
+/// What a request wants of one bucket.
+#[derive(PartialEq)]
+struct AskedBucket {
     bucket: Identity,
-    wakes: Arc<Notify>,
+    algorithm: Algorithm,
+    cost: Cost,
+    /// The connection over which Redis is asked, and the generation of overrides and buckets.
+    location: KeyLocation,
 }
 
 impl KnownRefusals {
-    /// Looks a request up. Its refusal is known if one of its limits is known to refuse, and the decisions of all its
-    /// other limits in Redis are known too. Returns the decision of each limit, in their order: `None` if the bucket
-    /// is in this process.
-    ///
-    /// # Errors
-    /// If the refusal is not known.
+    /// The decisions on a request that is known to be refused. `limits` are the request's limits in Redis.
     pub(super) fn look_up<'r>(
         &self,
         memory: &Memory,
-        limits: impl Iterator<Item = LookedUp<'r>> + Clone,
+        limits: impl Iterator<Item = RedisAsk<'r>>,
         now: Timestamp,
-    ) -> Result<PerAsk<Option<Decision>>, NotKnown<'_>> {
+    ) -> Option<PerAsk<Decision>> {
         let mut table = self.0.lock();
-        let may_be_known = |limit| match limit {
-            LookedUp::InRedis(asked) => may_be_known(&asked.ask),
-            LookedUp::Here => true,
-            LookedUp::Unknown => false,
-        };
-        if table.refusals.is_empty() || !limits.clone().all(may_be_known) {
-            return Err(NotKnown::Ask(None));
+        if table.refusals.is_empty() {
+            return None;
         }
-        // `find` is called for every limit, even if an earlier limit is not known: it also notes that this request asks
-        // Redis again.
-        let known: PerAsk<Option<KnownAnswer>> = limits
-            .clone()
-            .map(|limit| match limit {
-                LookedUp::InRedis(asked) => table.find(memory, &asked, now),
-                LookedUp::Here | LookedUp::Unknown => Some(KnownAnswer::Here),
-            })
-            .collect();
-        let known: Option<PerAsk<KnownAnswer>> = known.into_iter().collect();
-        let Some(known) = known else { return Err(NotKnown::Ask(None)) };
-        let mut ended = limits.zip(&known).filter(|(_, it)| matches!(it, KnownAnswer::Ended));
-        let refuses = known.iter().any(|known| matches!(known, KnownAnswer::Refusal(_)));
-        let rooms = known.iter().filter(|known| matches!(known, KnownAnswer::Room(_))).count();
-        match (ended.next(), refuses) {
-            (None, true) => {}
-            // Other requests wait for this one only if all its other limits have room. Otherwise it might not take the
-            // token, and they would have waited for nothing.
-            (Some((LookedUp::InRedis(asked), _)), false) if rooms + 1 == known.len() => {
-                let bucket = memory.identity(&asked.ask);
-                return Err(match table.join_flight(&bucket, &asked, now) {
-                    Some(Flight::Lead(wakes)) => {
-                        NotKnown::Ask(Some(Leader { known: self, bucket, wakes }))
-                    }
-                    Some(Flight::Follow(woken)) => NotKnown::Wait(woken),
-                    None => NotKnown::Ask(None),
-                });
-            }
-            _ => return Err(NotKnown::Ask(None)),
-        }
-        let decisions = known.into_iter().map(|known| match known {
-            KnownAnswer::Refusal(decision) | KnownAnswer::Room(decision) => Some(decision),
-            KnownAnswer::Here | KnownAnswer::Ended => None,
-        });
-        Ok(decisions.collect())
+        let question: PerAsk<_> = limits.map(|asked| AskedBucket::of(memory, &asked)).collect();
+        let RefusalTable { refusals, returns, .. } = &mut *table;
+        let refusal = refusals.get_mut(&question_number(&question))?;
+        let may_hold = now < refusal.ends && refusal.question == question;
+        (may_hold && !refusal.is_void(returns) && refusal.is_believed(now))
+            .then(|| refusal.decisions_at(now))
     }
 
-    /// The bucket is reset, or Redis did not answer. Its known refusals may no longer hold.
+    /// Tokens went back to the bucket, or Redis did not answer. Its known refusals may no longer hold.
     pub(super) fn forget(&self, memory: &Memory, ask: &BucketAsk<'_>) {
-        let bucket = memory.identity(ask);
         let mut table = self.0.lock();
-        table.refusals.remove(&bucket);
-        table.rooms.remove(&bucket);
+        if table.refusals.is_empty() {
+            return;
+        }
+        if table.returns.len() >= MOST {
+            return *table = RefusalTable::default();
+        }
+        table.returned += 1;
+        let returned = table.returned;
+        table.returns.insert(memory.identity(ask), returned);
     }
 
-    /// Notes what Redis has said to one request. `asked` is a time before the question was sent. `leader` is `Some` if
-    /// other requests wait for the answer and this request has taken.
-    pub(super) fn note(
-        &self,
-        memory: &Memory,
-        answers: &[RedisAnswer<'_>],
-        asked: Timestamp,
-        leader: Option<&Leader<'_>>,
-    ) {
-        let refuses = answers.iter().any(|it| it.refuses() && is_lasting(&it.asked.ask));
-        for answer in answers {
-            // The connection's number is 0 until the first connection to the server is made.
-            let Some(1..) = answer.asked.location.connection else { continue };
-            let (ask, Decision { outcome, remaining }) = (&answer.asked.ask, answer.decision);
-            let mut table = self.0.lock();
-            let is_new_room = refuses && may_be_known(ask);
-            let is_new =
-                is_new_room || matches!(outcome, Outcome::Reject { .. }) && is_lasting(ask);
-            if !is_new && table.refusals.is_empty() && table.rooms.is_empty() {
-                continue;
+    /// Notes what Redis has said to one request. `asked` is a time before the question was sent.
+    pub(super) fn note(&self, memory: &Memory, answers: &[RedisAnswer<'_>], asked: Timestamp) {
+        let lasts = lasts(answers);
+        let mut table = self.0.lock();
+        if lasts.is_none() && table.refusals.is_empty() {
+            return;
+        }
+        let question: PerAsk<_> =
+            answers.iter().map(|answer| AskedBucket::of(memory, &answer.asked)).collect();
+        let number = question_number(&question);
+        table.clean(asked);
+        match lasts {
+            Some((after, lasts)) if table.refusals.len() < MOST => {
+                let decisions = answers.iter().map(|answer| answer.decision).collect();
+                let (ends, until) = (asked.plus(after), asked.plus(lasts));
+                let returned = table.returned;
+                let known =
+                    KnownRefusal { question, decisions, asked, ends, until, lasts, returned };
+                table.refusals.insert(number, known);
             }
-            let bucket = memory.identity(ask);
-            table.clean(asked);
-            if is_new_room || !table.rooms.is_empty() {
-                table.note_room(bucket, answer, refuses, asked);
-            }
-            match outcome {
-                Outcome::Reject { retry_after: Some(after) } if is_lasting(ask) => {
-                    if !table.has_space(asked) {
-                        return;
-                    }
-                    table.add(bucket, KnownRefusal::of(answer, after, asked));
-                }
-                Outcome::Allow | Outcome::Delay(_) => {
-                    let Some(refusals) = table.refusals.get_mut(&bucket) else { continue };
-                    // The bucket has room, so its known refusals end. The refusal about which the leader asked stays if
-                    // too little remains for its cost.
-                    refusals.retain(|refusal| {
-                        let is_asked = leader.is_some_and(|it| refusal.is_asked_by(&it.wakes));
-                        let is_empty = is_asked && refusal.cost.get() > remaining;
-                        if is_empty {
-                            refusal.took(ask.ask.cost, remaining, asked);
-                        }
-                        is_empty
-                    });
-                }
-                Outcome::Reject { .. } => {}
-            }
+            _ => drop(table.refusals.remove(&number)),
         }
     }
 }
 
-impl Drop for Leader<'_> {
-    fn drop(&mut self) {
-        self.known.0.lock().end_flight(&self.bucket, &self.wakes);
+impl RefusalTable {
+    /// Removes entries that are of no more use.
+    fn clean(&mut self, now: Timestamp) {
+        let pause = if self.refusals.len() >= MOST { ASKING } else { LONGEST };
+        if self.cleaned.is_some_and(|cleaned| now < cleaned.plus(pause)) {
+            return;
+        }
+        self.refusals.retain(|_, it| now < it.ends && now < it.until.plus(it.asking()));
+        if self.refusals.is_empty() {
+            self.returns.clear();
+        }
+        self.cleaned = Some(now);
     }
+}
+
+impl KnownRefusal {
+    /// Whether tokens of one of the buckets went back after Redis had answered.
+    fn is_void(&self, returns: &HashMap<Identity, u64>) -> bool {
+        let has_more =
+            |it: &AskedBucket| returns.get(&it.bucket).is_some_and(|at| *at > self.returned);
+        !returns.is_empty() && self.question.iter().any(has_more)
+    }
+
+    /// Whether the refusal is believed: before `until`. The first request after `until` asks Redis again, and moves
+    /// `until` on. So the requests that come meanwhile still believe the refusal.
+    fn is_believed(&mut self, now: Timestamp) -> bool {
+        let is_believed = now < self.until;
+        if !is_believed && now < self.until.plus(self.asking()) {
+            self.until = now.plus(self.asking());
+        }
+        is_believed
+    }
+
+    /// How long the refusal is believed while one request asks again.
+    fn asking(&self) -> Duration {
+        self.lasts.min(ASKING)
+    }
+
+    fn decisions_at(&self, now: Timestamp) -> PerAsk<Decision> {
+        let passed = Duration::from_micros(now.micros_since(self.asked));
+        let at = |decision: &Decision| match decision.outcome {
+            Outcome::Reject { retry_after: Some(after) } => {
+                let retry_after = Some(after.saturating_sub(passed));
+                Decision { outcome: Outcome::Reject { retry_after }, ..*decision }
+            }
+            _ => *decision,
+        };
+        self.decisions.iter().map(at).collect()
+    }
+}
+
+impl AskedBucket {
+    fn of(memory: &Memory, asked: &RedisAsk<'_>) -> Self {
+        let (ask, location) = (&asked.ask.ask, asked.location);
+        let bucket = memory.identity(&asked.ask);
+        Self { bucket, algorithm: ask.algorithm, cost: ask.cost, location }
+    }
+}
+
+/// One number for the buckets and costs of a question.
+fn question_number(question: &[AskedBucket]) -> u128 {
+    question.iter().fold(0, |number: u128, asked| {
+        let own = asked.bucket.number().wrapping_add(asked.cost.get().into());
+        number.rotate_left(47).wrapping_add(own)
+    })
+}
+
+/// The time after which the first limit refuses no longer, and for how long the answer is believed. `None` if this is no
+/// refusal that may be known.
+fn lasts(answers: &[RedisAnswer<'_>]) -> Option<(Duration, Duration)> {
+    let (mut ends, mut lasts) = (None, LONGEST);
+    for RedisAnswer { asked, decision: Decision { outcome, remaining } } in answers {
+        // The connection's number is 0 until the first connection to the server is made.
+        let Some(1..) = asked.location.connection else { return None };
+        match outcome {
+            Outcome::Reject { retry_after: Some(after) } if is_lasting(&asked.ask) => {
+                ends = Some(ends.map_or(*after, |ends: Duration| ends.min(*after)));
+            }
+            Outcome::Reject { .. } => return None,
+            Outcome::Allow | Outcome::Delay(_) => {
+                let requests = remaining / asked.ask.ask.cost.get();
+                let requests = u32::try_from(requests).unwrap_or(u32::MAX);
+                lasts = lasts.min(ROOM_PER_REQUEST.saturating_mul(requests).min(ASKING));
+            }
+        }
+    }
+    Some((ends?, lasts))
+}
+
+/// Whether the decision of this limit may be known. A limit that holds requests must be asked for how long. A limit in
+/// shadow is asked each time, because its decisions are counted.
+pub(super) fn may_be_known(ask: &BucketAsk<'_>) -> bool {
+    ask.ask.mode == Mode::Enforce
+        && ask.ask.max_wait == MaxWait::NONE
+        && ask.spec.wait == MaxWait::NONE
+}
+
+/// Whether a refusal lasts until the moment that Redis names. If a limit settles its requests later, tokens may come back
+/// earlier. A slot may come back at any time.
+fn is_lasting(ask: &BucketAsk<'_>) -> bool {
+    !ask.spec.is_settled() && !matches!(ask.ask.algorithm, Algorithm::Concurrency(_))
 }
 
 #[cfg(test)]

@@ -1,15 +1,12 @@
 //! Tests of known refusals. The tests say what Redis answers, and time moves only where a test says so.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::*;
 use crate::limit::decide::Ask;
 use crate::limit::key::Key;
-use crate::limit::rate::Cost;
 use crate::plan::LimitSpec;
 use crate::plan::testing::limit;
-use crate::store::bucket::KeyLocation;
 use crate::store::name::BucketKey;
 
 /// One worker, and a limit of this rate with one key.
@@ -19,16 +16,6 @@ struct KnownAtWorker {
     spec: Arc<LimitSpec>,
     key: BucketKey,
 }
-
-/// The outcome of a request.
-#[derive(Debug, PartialEq)]
-enum Said {
-    Refused { after_ms: u128, remaining: u64 },
-    Asks { for_others: bool },
-    Waits,
-}
-
-const REFUSED: fn(u128) -> Said = |after_ms| Said::Refused { after_ms, remaining: 0 };
 
 impl KnownAtWorker {
     fn with(lines: &str) -> Self {
@@ -43,29 +30,23 @@ impl KnownAtWorker {
         RedisAsk { ask, location: KeyLocation { connection: Some(1), ..KeyLocation::default() } }
     }
 
-    /// The outcome of a request for `cost` tokens. `Some` leader if the request asks for others.
-    fn comes(&self, cost: u64, now: u64) -> (Said, Option<Leader<'_>>) {
-        let limits = [LookedUp::InRedis(self.question(cost))].into_iter();
-        match self.known.look_up(&self.memory, limits, at(now)) {
-            Ok(decisions) => {
-                let Decision { outcome, remaining } = decisions[0].unwrap();
-                let Outcome::Reject { retry_after: Some(after) } = outcome else { panic!() };
-                (Said::Refused { after_ms: after.as_millis(), remaining }, None)
-            }
-            Err(NotKnown::Ask(leader)) => (Said::Asks { for_others: leader.is_some() }, leader),
-            Err(NotKnown::Wait(_)) => (Said::Waits, None),
-        }
-    }
-
-    fn said(&self, cost: u64, now: u64) -> Said {
-        self.comes(cost, now).0
+    /// The milliseconds after which a request for `cost` tokens may come again, and what remains. `None` if it asks.
+    fn said(&self, cost: u64, now: u64) -> Option<(u128, u64)> {
+        let asked = [self.question(cost)];
+        let decisions = self.known.look_up(&self.memory, asked.into_iter(), at(now))?;
+        Some((after(decisions[0]), decisions[0].remaining))
     }
 
     /// Redis answers a question that was sent at `asked`.
-    fn hears(&self, cost: u64, decision: Decision, asked: u64, leader: Option<&Leader<'_>>) {
+    fn hears(&self, cost: u64, decision: Decision, asked: u64) {
         let answer = RedisAnswer { asked: self.question(cost), decision };
-        self.known.note(&self.memory, &[answer], at(asked), leader);
+        self.known.note(&self.memory, &[answer], at(asked));
     }
+}
+
+fn after(decision: Decision) -> u128 {
+    let Outcome::Reject { retry_after: Some(after) } = decision.outcome else { panic!() };
+    after.as_millis()
 }
 
 /// So many milliseconds after the beginning.
@@ -83,48 +64,47 @@ fn allowed(remaining: u64) -> Decision {
 }
 
 #[test]
-fn a_refusal_is_known_until_its_moment_and_then_one_request_asks_for_all() {
+fn a_refusal_is_known_until_its_moment() {
     let worker = KnownAtWorker::with("rate = \"1/s\"");
-    assert_eq!(worker.said(1, 0), Said::Asks { for_others: false }, "nothing is known yet");
-    worker.hears(1, rejected(1_000, 0), 0, None);
-    assert_eq!(worker.said(1, 1), REFUSED(999));
-    assert_eq!(worker.said(1, 999), REFUSED(1));
-    let (said, leader) = worker.comes(1, 1_000);
-    assert_eq!(said, Said::Asks { for_others: true });
-    assert_eq!(worker.said(1, 1_001), Said::Waits);
-    // It takes the token, and none is left. The next one comes a second after the moment.
-    worker.hears(1, allowed(0), 1_002, leader.as_ref());
-    drop(leader);
-    assert_eq!(worker.said(1, 1_500), REFUSED(500));
-}
-
-#[test]
-fn a_leader_that_is_lost_leaves_the_question_to_the_next_request() {
-    let worker = KnownAtWorker::with("rate = \"1/s\"");
-    worker.hears(1, rejected(1_000, 0), 0, None);
-    drop(worker.comes(1, 1_000));
-    assert_eq!(worker.said(1, 1_001), Said::Asks { for_others: true });
+    assert_eq!(worker.said(1, 0), None, "nothing is known yet");
+    worker.hears(1, rejected(1_000, 0), 0);
+    assert_eq!(worker.said(1, 1), Some((999, 0)));
+    assert_eq!(worker.said(1, 999), Some((1, 0)));
+    assert_eq!([1_000, 1_001].map(|now| worker.said(1, now)), [None; 2]);
+    // One request takes the token, and a later one is refused.
+    worker.hears(1, allowed(0), 1_000);
+    assert_eq!(worker.said(1, 1_002), None);
+    worker.hears(1, rejected(998, 0), 1_002);
+    assert_eq!(worker.said(1, 1_500), Some((500, 0)));
 }
 
 #[test]
 fn of_a_long_wait_one_request_in_two_seconds_asks_while_others_are_refused() {
     let worker = KnownAtWorker::with("rate = \"1/h\"");
-    worker.hears(1, rejected(3_600_000, 0), 0, None);
-    assert_eq!(worker.said(1, 1_999), REFUSED(3_598_001));
-    assert_eq!(worker.said(1, 2_000), Said::Asks { for_others: false });
-    assert_eq!(worker.said(1, 2_001), REFUSED(3_597_999));
+    worker.hears(1, rejected(3_600_000, 0), 0);
+    assert_eq!(worker.said(1, 1_999), Some((3_598_001, 0)));
+    assert_eq!(worker.said(1, 2_000), None);
+    assert_eq!(worker.said(1, 2_001), Some((3_597_999, 0)));
+    assert_eq!(worker.said(1, 2_100), None);
+    // It passes: somebody has deleted the key.
+    worker.hears(1, allowed(0), 2_100);
+    assert_eq!(worker.said(1, 2_101), None);
 }
 
 #[test]
-fn a_token_bucket_tells_about_other_costs_and_a_window_does_not() {
-    let bucket = KnownAtWorker::with("rate = \"1/s\"\nburst = 9");
-    bucket.hears(4, rejected(1_000, 3), 0, None);
-    assert_eq!(bucket.said(6, 0), Said::Refused { after_ms: 3_000, remaining: 3 });
-    assert_eq!(bucket.said(3, 0), Said::Asks { for_others: false }, "three tokens are left");
-    let window = KnownAtWorker::with("algorithm = \"fixed-window\"\nrate = \"9/s\"");
-    window.hears(4, rejected(1_000, 3), 0, None);
-    assert_eq!(window.said(6, 0), Said::Asks { for_others: false });
-    assert_eq!(window.said(4, 0), Said::Refused { after_ms: 1_000, remaining: 3 });
+fn only_the_same_question_has_the_known_answer() {
+    let worker = KnownAtWorker::with("rate = \"1/s\"\nburst = 9");
+    worker.hears(4, rejected(1_000, 3), 0);
+    assert_eq!(worker.said(4, 0), Some((1_000, 3)));
+    assert_eq!([3, 5].map(|cost| worker.said(cost, 0)), [None; 2], "another cost");
+    let other = KeyLocation { connection: Some(2), ..worker.question(4).location };
+    let newer = KeyLocation { generation: 1, ..worker.question(4).location };
+    for (location, what) in [(other, "connection"), (newer, "generation")] {
+        let asked = [RedisAsk { location, ..worker.question(4) }].into_iter();
+        assert_eq!(worker.known.look_up(&worker.memory, asked, at(0)), None, "another {what}");
+    }
+    let twice = [worker.question(4); 2].into_iter();
+    assert_eq!(worker.known.look_up(&worker.memory, twice, at(0)), None, "another request");
 }
 
 #[test]
@@ -135,9 +115,27 @@ fn tokens_that_may_come_back_early_make_no_refusal_known() {
         "algorithm = \"concurrency\"\nlimit = 1",
     ] {
         let worker = KnownAtWorker::with(lines);
-        worker.hears(1, rejected(1_000, 0), 0, None);
-        assert_eq!(worker.said(1, 1), Said::Asks { for_others: false }, "{lines}");
+        worker.hears(1, rejected(1_000, 0), 0);
+        let is_known = may_be_known(&worker.question(1).ask) && worker.said(1, 1).is_some();
+        assert!(!is_known, "{lines}");
     }
+}
+
+/// Otherwise the answer would name a limit that has a token again.
+#[test]
+fn of_two_refusals_the_first_end_counts() {
+    let narrow = KnownAtWorker::with("rate = \"1/h\"");
+    let wide = KnownAtWorker::with("algorithm = \"fixed-window\"\nrate = \"90000/d\"");
+    let both = [wide.question(1), narrow.question(1)];
+    let told = both.into_iter().zip([rejected(900, 0), rejected(500, 0)]);
+    let answers: Vec<_> = told.map(|(asked, decision)| RedisAnswer { asked, decision }).collect();
+    narrow.known.note(&narrow.memory, &answers, at(0));
+    let look_up = |now| {
+        let decisions = narrow.known.look_up(&narrow.memory, both.into_iter(), at(now))?;
+        Some([after(decisions[0]), after(decisions[1])])
+    };
+    assert_eq!(look_up(499), Some([401, 1]));
+    assert_eq!(look_up(500), None);
 }
 
 /// Otherwise the answer could not name a limit whose last token another worker has given meanwhile.
@@ -158,14 +156,13 @@ fn beside_a_limit_with_room_a_refusal_is_known_for_as_long_as_nobody_can_use_the
         let wide = KnownAtWorker::with("algorithm = \"fixed-window\"\nrate = \"90000/d\"");
         let both = [narrow.question(1), wide.question(cost)];
         let look_up = |micros: u64| {
-            let limits = both.iter().map(|asked| LookedUp::InRedis(*asked));
             let now = at(0).plus(Duration::from_micros(micros));
-            narrow.known.look_up(&narrow.memory, limits, now).ok().map(|it| it[1].unwrap())
+            narrow.known.look_up(&narrow.memory, both.into_iter(), now).map(|it| it[1])
         };
         let told = both.into_iter().zip([rejected(3_600_000, 0), allowed(left)]);
         let answers: Vec<_> =
             told.map(|(asked, decision)| RedisAnswer { asked, decision }).collect();
-        narrow.known.note(&narrow.memory, &answers, at(0), None);
+        narrow.known.note(&narrow.memory, &answers, at(0));
         if lasts > 0 {
             assert_eq!(look_up(lasts - 1), Some(allowed(left)), "{what}");
         }
@@ -178,15 +175,30 @@ fn beside_a_limit_with_room_a_refusal_is_known_for_as_long_as_nobody_can_use_the
 }
 
 #[test]
-fn a_rejection_is_forgotten_after_a_reset_or_a_loss() {
+fn a_refusal_ends_when_tokens_go_back_to_one_of_its_buckets() {
     let worker = KnownAtWorker::with("rate = \"1/s\"");
-    worker.hears(1, rejected(1_000, 0), 0, None);
+    let other = KnownAtWorker::with("rate = \"2/s\"");
+    worker.hears(1, rejected(1_000, 0), 0);
+    worker.known.forget(
+        &worker.memory,
+        &BucketAsk { key: &Key::of([Some(&b"x"[..])]).into(), ..other.question(1).ask },
+    );
+    assert_eq!(worker.said(1, 1), Some((999, 0)), "another bucket");
     worker.known.forget(&worker.memory, &worker.question(1).ask);
-    assert_eq!(worker.said(1, 1), Said::Asks { for_others: false });
-    worker.hears(1, rejected(1_000, 0), 0, None);
-    let elsewhere = KeyLocation { connection: Some(2), ..worker.question(1).location };
-    let asked = RedisAsk { location: elsewhere, ..worker.question(1) };
-    let limits = [LookedUp::InRedis(asked)].into_iter();
-    let lookup = worker.known.look_up(&worker.memory, limits, at(1));
-    assert!(matches!(lookup, Err(NotKnown::Ask(None))), "another connection knows nothing");
+    assert_eq!(worker.said(1, 1), None);
+    worker.hears(1, rejected(1_000, 0), 2);
+    assert_eq!(worker.said(1, 2), Some((1_000, 0)), "Redis has said so since then");
+}
+
+#[test]
+fn returns_take_a_bounded_room() {
+    let worker = KnownAtWorker::with("rate = \"1/h\"");
+    worker.hears(1, rejected(3_600_000, 0), 0);
+    for number in 0..2 * MOST {
+        let key = Key::of([Some(number.to_string().as_bytes())]).into();
+        worker.known.forget(&worker.memory, &BucketAsk { key: &key, ..worker.question(1).ask });
+    }
+    assert!(worker.known.0.lock().returns.len() <= MOST);
+    worker.hears(1, rejected(3_600_000, 0), 0);
+    assert_eq!(worker.said(1, 1), Some((3_599_999, 0)));
 }

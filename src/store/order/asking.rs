@@ -14,7 +14,6 @@ use crate::store::access::Store;
 use crate::store::bucket::{BucketReceipt, ReceiptUse, RedisAsk, Source};
 use crate::store::claim::{Claim, ClaimFailure, Decider, Party};
 use crate::store::grant::{Grant, Moment};
-use crate::store::known::Leader;
 use crate::store::script::{CallAsk, Redis, Verb, new_id};
 
 /// A request that asks Redis.
@@ -22,12 +21,9 @@ pub(super) struct Asking<'q> {
     pub(super) store: &'q Arc<Store>,
     pub(super) redis: &'q Redis,
     pub(super) moment: Moment,
-    /// `Some` if other requests wait for the answer to this request.
-    pub(super) leader: Option<Leader<'q>>,
     /// Redis must have answered all calls before this.
     pub(super) deadline: Instant,
-    /// Whether this request has already waited for an answer, its own or that of another request. Then less time is
-    /// left until `deadline`.
+    /// Whether this request has already waited for an answer. Then less time is left until `deadline`.
     pub(super) has_waited: bool,
     pub(super) receipts: ReceiptUse,
     /// The hash slot of a claim on which Redis did not decide. The request is counted at the server of this hash slot.

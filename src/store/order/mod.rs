@@ -24,8 +24,6 @@ mod here;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tokio::time::timeout_at;
-
 use self::asking::{Asking, Grouping};
 pub use self::failed::Unavailable;
 use self::failed::{follow_on_store_error, left_to_process, lose};
@@ -34,7 +32,7 @@ use super::access::Store;
 use super::bucket::{ReceiptUse, RedisAnswer, RedisAsk};
 use super::claim::{Claim, Decider, Party, verdict};
 use super::grant::Moment;
-use super::known::{LookedUp, NotKnown};
+use super::known;
 use crate::limit::Mode;
 use crate::limit::decide::{PerAsk, takers};
 use crate::limit::decision::Outcome;
@@ -58,65 +56,42 @@ impl Store {
             self.take_locally(claims, moment);
             return Ok(());
         }
-        match self.decide_as_known(claims, moment) {
-            Ok(()) => Ok(()),
-            // Boxed: otherwise the futures of requests without Redis would also have its size.
-            Err(unknown) => Box::pin(self.take_with_redis(claims, moment, unknown)).await,
+        if self.decide_as_known(claims, moment) {
+            return Ok(());
         }
+        // Boxed: otherwise the futures of requests without Redis would also have its size.
+        Box::pin(self.take_with_redis(claims, moment)).await
     }
 
-    /// Decides on a request whose refusal is known.
-    ///
-    /// # Errors
-    /// If the refusal is not known.
-    fn decide_as_known(
-        &self,
-        claims: &mut [&mut Claim<'_>],
-        moment: Moment,
-    ) -> Result<(), NotKnown<'_>> {
-        let limits = claims.iter().map(|claim| looked_up(claim));
-        let decisions = self.known.look_up(&self.shared.memory, limits, moment.time)?;
-        for (claim, decision) in claims.iter_mut().zip(decisions) {
-            match decision {
+    /// Decides on a request whose refusal is known. Returns whether it is.
+    fn decide_as_known(&self, claims: &mut [&mut Claim<'_>], moment: Moment) -> bool {
+        if !claims.iter().all(|claim| may_be_known(claim)) {
+            return false;
+        }
+        let limits = claims.iter().filter_map(|claim| redis_ask(claim));
+        let decisions = self.known.look_up(&self.shared.memory, limits, moment.time);
+        let Some(decisions) = decisions else { return false };
+        let mut decisions = decisions.into_iter();
+        for claim in claims {
+            match claim.location().and_then(|_| decisions.next()) {
                 Some(decision) => claim.decide(decision, Decider::Known, None),
                 None => drop(self.look_here(claim, self.both(moment.time))),
             }
         }
         self.shared.known_refusals.fetch_add(1, Ordering::Relaxed);
-        Ok(())
+        true
     }
 
-    /// Asks Redis. If another request is asking Redis about the same bucket, waits for its answer first.
+    /// Asks Redis.
     async fn take_with_redis(
         self: &Arc<Self>,
         claims: &mut [&mut Claim<'_>],
-        mut moment: Moment,
-        mut unknown: NotKnown<'_>,
+        moment: Moment,
     ) -> Result<(), Unavailable> {
         let Some(redis) = &self.redis else { return Ok(()) };
-        let deadline = redis.router.deadline();
-        let mut has_waited = false;
-        let leader = loop {
-            match unknown {
-                NotKnown::Ask(leader) => break leader,
-                NotKnown::Wait(answered) => {
-                    has_waited = true;
-                    // Boxed, because few requests wait, and other requests need no room for this future.
-                    if Box::pin(timeout_at(deadline, answered)).await.is_err() {
-                        break None;
-                    }
-                    moment = Moment::now(moment.present());
-                    match self.decide_as_known(claims, moment) {
-                        Ok(()) => return Ok(()),
-                        Err(still) => unknown = still,
-                    }
-                }
-            }
-        };
-        let receipts = receipt_use(claims);
-        let store = self;
-        let mut asking =
-            Asking { store, redis, moment, leader, deadline, has_waited, receipts, missed: None };
+        let (store, receipts, deadline) = (self, receipt_use(claims), redis.router.deadline());
+        let (has_waited, missed) = (false, None);
+        let mut asking = Asking { store, redis, moment, deadline, has_waited, receipts, missed };
         let taken = asking.take(claims).await;
         asking.count(taken);
         taken
@@ -203,10 +178,14 @@ impl Asking<'_> {
 
     /// Notes what Redis has said, for known refusals.
     fn note(&self, claims: &[&mut Claim<'_>]) {
-        let (shared, moment) = (&self.store.shared, self.moment);
-        let answers: PerAsk<_> = claims.iter().filter_map(|claim| redis_answer(claim)).collect();
-        let leader = self.leader.as_ref().filter(|_| !claims.iter().any(|claim| claim.refuses()));
-        self.store.known.note(&shared.memory, &answers, moment.time, leader);
+        if !claims.iter().all(|claim| may_be_known(claim)) {
+            return;
+        }
+        let in_redis = claims.iter().filter(|claim| claim.location().is_some());
+        let answers: Option<PerAsk<_>> = in_redis.map(|claim| redis_answer(claim)).collect();
+        if let Some(answers) = answers {
+            self.store.known.note(&self.store.shared.memory, &answers, self.moment.time);
+        }
     }
 
     /// Counts the request for the log lines of an outage. A request counts once, also if several servers are
@@ -222,14 +201,19 @@ impl Asking<'_> {
     }
 }
 
-/// What `known` needs of a claim. A candidate is always asked: it may take although its limit refuses.
-fn looked_up<'r>(claim: &'r Claim<'_>) -> LookedUp<'r> {
+/// Whether a refusal of the request may be known, as far as this limit says. A candidate is always asked: it may take
+/// although its limit refuses.
+fn may_be_known(claim: &Claim<'_>) -> bool {
     match claim.party {
-        Party::Process if claim.ask.mode == Mode::Candidate => LookedUp::Unknown,
-        Party::Process => LookedUp::Here,
-        Party::Bucket(location) => LookedUp::InRedis(RedisAsk { ask: claim.question(), location }),
-        Party::Limiter(_) => LookedUp::Unknown,
+        Party::Process => claim.ask.mode != Mode::Candidate,
+        Party::Bucket(_) => known::may_be_known(&claim.question()),
+        Party::Limiter(_) => false,
     }
+}
+
+/// The question to Redis about a claim. `None` if its bucket is in this process.
+fn redis_ask<'r>(claim: &'r Claim<'_>) -> Option<RedisAsk<'r>> {
+    Some(RedisAsk { ask: claim.question(), location: claim.location()? })
 }
 
 /// For each claim, whether it takes: this follows from the decisions of all claims.
@@ -242,8 +226,7 @@ fn takes(claims: &[&mut Claim<'_>]) -> PerAsk<bool> {
 /// What a bucket in Redis has decided on a claim.
 fn redis_answer<'r>(claim: &'r Claim<'_>) -> Option<RedisAnswer<'r>> {
     let decision = claim.decision().filter(|_| claim.decider() == Some(Decider::Redis))?;
-    let asked = RedisAsk { ask: claim.question(), location: claim.location()? };
-    Some(RedisAnswer { asked, decision })
+    Some(RedisAnswer { asked: redis_ask(claim)?, decision })
 }
 
 #[cfg(test)]

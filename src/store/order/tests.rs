@@ -45,16 +45,7 @@ fn claims<'p>(store: &Store, plan: &'p Plan) -> Vec<Claim<'p>> {
 fn asking<'q>(store: &'q Arc<Store>) -> Asking<'q> {
     let redis = store.redis.as_ref().unwrap();
     let (receipts, deadline) = (ReceiptUse::Needed, redis.router.deadline());
-    Asking {
-        store,
-        redis,
-        moment: now(),
-        leader: None,
-        deadline,
-        has_waited: false,
-        receipts,
-        missed: None,
-    }
+    Asking { store, redis, moment: now(), deadline, has_waited: false, receipts, missed: None }
 }
 
 /// Redis decides on this claim, as it would in answer to a question.

@@ -39,8 +39,7 @@ fn house(folder: &Path, module: &Module, found: &mut BTreeMap<Module, String>) {
 }
 
 fn is_test(module: &[String]) -> bool {
-    let is_one =
-        |name: &String| name.ends_with("tests") || name == "testing" || name == "simulation";
+    let is_one = |name: &String| name.ends_with("tests") || name == "testing";
     module.iter().any(is_one)
 }
 

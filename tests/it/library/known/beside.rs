@@ -1,9 +1,5 @@
 //! A refusal beside other limits of the request.
 
-use std::cell::Cell;
-
-use futures_util::future::join;
-
 use super::*;
 
 /// A regression: each refused request was asked of Redis where another limit had room, as with a limit a second
@@ -31,12 +27,6 @@ async fn beside_a_limit_with_much_room_one_request_in_a_tenth_of_a_second_asks()
         assert_eq!(bench.known(), before + 3, "{room}");
         let millis = Duration::from_millis;
         assert_eq!(bench.crowd(asks, 32, millis(100)).await, (0, 1), "{room}: one of them asks");
-        let before = bench.known();
-        // A request of another route takes, and the room is known to be smaller.
-        assert!(bench.decide(&asks[..1], millis(150)).await.verdict.passes(), "{room}");
-        let known = bench.decide(asks, millis(150)).await;
-        assert_eq!(known.remaining(0) + 1, said.remaining(0), "{room}");
-        assert_eq!(bench.known(), before + 1, "{room}");
         // After a pause nothing of it is believed.
         assert_eq!(bench.crowd(asks, 3, millis(900)).await, (0, 3), "{room}: each of them asks");
         for ask in asks {
@@ -67,31 +57,6 @@ async fn a_limit_that_another_process_has_emptied_is_named_at_once() {
 }
 
 #[tokio::test]
-async fn at_the_end_of_a_wait_one_request_asks_also_beside_a_limit_with_room() {
-    let bench = Bench::start();
-    let wide = limit("a-day");
-    let asks = [bench.one(bucket("1/50ms", 1)), ask(&wide, &bench.key, 1_000_000)];
-    let answer = bench.refused(&asks).await;
-    let Verdict::Refuse { retry_after: Some(after), .. } = answer.verdict else { panic!() };
-    // While the others wait for the answer, no time passes: the clock stands, because this test is never idle.
-    tokio::time::pause();
-    let has_ended = Cell::new(false);
-    let crowd = async {
-        let counts = bench.crowd(&asks, 32, after).await;
-        has_ended.set(true);
-        counts
-    };
-    let is_busy = async {
-        while !has_ended.get() {
-            tokio::task::yield_now().await;
-        }
-    };
-    let ((passed, asked), ()) = join(crowd, is_busy).await;
-    assert!(passed <= 1, "{passed}");
-    assert_eq!(asked, 1);
-}
-
-#[tokio::test]
 async fn a_limit_of_the_node_is_asked_without_redis() {
     let bench = Bench::start();
     let node = LimitSpec { scope: Scope::Node, ..limit("node") };
@@ -104,36 +69,4 @@ async fn a_limit_of_the_node_is_asked_without_redis() {
         assert_eq!(known.remaining(0), 2, "nothing was taken");
     }
     assert_eq!(bench.known(), 5);
-}
-
-/// A regression: the request that asked for the others would have had the token, and another limit refused it. The
-/// bucket counted as one from which a token was taken, and its refusal lasted for too long.
-#[tokio::test]
-async fn an_asker_that_another_limit_refuses_has_taken_nothing() {
-    let bench = Bench::start();
-    let wide = limit("wide");
-    let of = |cost| {
-        let mut narrow = bench.one(bucket("1/50ms", 10));
-        narrow.ask.cost = Cost::new(cost).unwrap();
-        narrow
-    };
-    let millis = Duration::from_millis;
-    bench.decide(&[of(10)], Duration::ZERO).await;
-    let of_wide = ask(&wide, &bench.key, 1_000_000);
-    let left = bench.refused(&[of(2), of_wide]).await.remaining(1);
-    // Other processes leave one token here, and none there.
-    let () = bench.server.run(&["DEL", "tidegate:{192.0.2.1}:per-client"]);
-    let elsewhere = bench.elsewhere();
-    let mut rest = of_wide;
-    rest.ask.cost = Cost::new(left).unwrap();
-    for one in [of(9), rest] {
-        assert!(decide(&elsewhere, &[one], Timestamp::MIN).await.unwrap().verdict.passes());
-    }
-    let known = bench.known();
-    let asker = bench.decide(&[of(1), of_wide], millis(60)).await;
-    assert!(!asker.verdict.passes() && asker.decisions[0].unwrap().outcome.passes());
-    assert_eq!(bench.known(), known, "the wait for one token has ended");
-    // Two tokens are there a tenth of a second after the first question.
-    bench.decide(&[of(2)], millis(101)).await;
-    assert_eq!(bench.known(), known, "Redis is asked");
 }

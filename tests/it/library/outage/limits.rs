@@ -7,12 +7,10 @@ use tidegate::limit::{Mode, Scope};
 use tidegate::plan::{KeyDisplay, LimitSpec, OnStoreError};
 use tidegate::store::{ProcessStore, Store, Unavailable};
 
-use tokio::time::Instant;
-
-use super::{Bench, TIMEOUT, now};
+use super::{Bench, now};
 use crate::support::algorithms::slots;
 use crate::support::bench::decide;
-use crate::support::limits::{ask, bucket, key, limit};
+use crate::support::limits::{ask, key, limit};
 use crate::support::redis::RedisServer;
 
 fn with(name: &str, on_store_error: OnStoreError) -> LimitSpec {
@@ -148,35 +146,6 @@ async fn slots_whose_data_is_deleted_are_held_again_soon() {
 }
 
 /// The request that had waited for another one's answer had as much time again for its own question.
-#[tokio::test]
-async fn a_request_that_waited_for_another_one_waits_no_longer_than_it_may() {
-    let server = RedisServer::start();
-    let bench = Bench::impatient(&server.url());
-    bench.until_redis_decides().await;
-    let (spec, key) = (limit("empty"), key("x"));
-    let mut one = ask(&spec, &key, 1);
-    one.ask.algorithm = bucket("1/h", 1);
-    for _ in 0..2 {
-        bench.decide(&[one]).await.unwrap();
-    }
-    server.pause();
-    tokio::time::pause();
-    // The refusal has ended by then, so the first request asks and the second one waits for its answer.
-    let later = now().plus(Duration::from_secs(2 * 3_600));
-    let asks = [one];
-    let first = decide(&bench.store, &asks, later);
-    let second = async {
-        tokio::time::sleep(TIMEOUT / 2).await;
-        let began = Instant::now();
-        decide(&bench.store, &asks, later).await.unwrap();
-        began.elapsed()
-    };
-    let (_, waited) = tokio::join!(first, second);
-    // Timers end on whole milliseconds.
-    assert!(waited <= TIMEOUT + Duration::from_millis(2), "{waited:?}");
-}
-
-/// The slots of holders that died before Redis's clock was set back were held for as long as it was set back.
 #[tokio::test]
 async fn a_lease_from_before_the_clock_was_set_back_ends_as_soon_as_any() {
     let server = RedisServer::start();

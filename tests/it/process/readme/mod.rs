@@ -298,13 +298,8 @@ fn every_link_leads_somewhere() {
         let kept = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
         heading.to_lowercase().chars().filter(kept).collect::<String>().replace(' ', "-")
     };
-    let others = [
-        "README.zh-CN.md",
-        "docs/changing.md",
-        "docs/decisions.md",
-        "docs/performance.md",
-        "docs/simulation.md",
-    ];
+    let others =
+        ["README.zh-CN.md", "docs/changing.md", "docs/decisions.md", "docs/performance.md"];
     let documents = MANUAL.iter().chain(&others);
     for name in documents {
         let text = fs::read_to_string(path(name)).unwrap();
