@@ -185,11 +185,6 @@ pub fn parse(
     }
 }
 
-/// The fields of a limit's `candidate`.
-pub(crate) fn candidate_fields() -> Vec<&'static str> {
-    (section::limit::CANDIDATE.fields)().iter().map(|field| field.name).collect()
-}
-
 /// A variable of the process's environment. A variable whose value is not UTF-8 counts as unset.
 pub(crate) fn process_environment(name: &str) -> Option<String> {
     std::env::var(name).ok()

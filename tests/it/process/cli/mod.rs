@@ -3,7 +3,6 @@
 mod explain;
 mod files;
 mod odd_requests;
-mod promote;
 mod replay;
 mod running;
 mod suggest;
@@ -50,7 +49,6 @@ fn help_and_version_are_what_was_asked_for() {
         &["health", "--help"],
         &["limits", "--help"],
         &["limits", "set", "--help"],
-        &["limits", "promote", "--help"],
         &["replay", "--help"],
         &["suggest", "--help"],
         &["redisson", "--help"],

@@ -1,7 +1,4 @@
-//! `tidegate limits`: limits, buckets and overrides of a running proxy, through its admin endpoint. `promote`
-//! changes a file.
-
-mod promote;
+//! `tidegate limits`: limits, buckets and overrides of a running proxy, through its admin endpoint.
 
 use std::fmt::Display;
 use std::net::IpAddr;
@@ -26,8 +23,7 @@ use crate::request::overrides::of_alternative;
     tidegate limits list\n  \
     tidegate limits get per-client 203.0.113.7\n  \
     tidegate limits set per-client 203.0.113.7 --rate 1000/s --for 2h --reason 'load test'\n  \
-    tidegate limits reset per-client 203.0.113.7 --override\n  \
-    tidegate limits promote per-client")]
+    tidegate limits reset per-client 203.0.113.7 --override")]
 pub(super) struct LimitsArgs {
     #[command(subcommand)]
     verb: LimitsCommand,
@@ -43,8 +39,6 @@ enum LimitsCommand {
     Set(SetOverride),
     /// Reset the bucket of a key, as for a new client, or end its override
     Reset(ResetKey),
-    /// In the file, give a limit the figures of its candidate
-    Promote(promote::PromoteCandidate),
 }
 
 #[derive(Args, Clone, Debug)]
@@ -172,7 +166,6 @@ pub(super) fn limits(limits: &LimitsArgs) -> CommandResult {
                 if reset.overridden { "the override has ended" } else { "the bucket is new" };
             print(format_args!("{done}{doubt}"))
         }
-        LimitsCommand::Promote(promote) => promote::promote(promote),
     }
 }
 
