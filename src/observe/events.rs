@@ -46,11 +46,6 @@ events! {
     pub(crate) fn config_reloaded(changed: &[String]) =
         info!(changed = changed.join(SEPARATOR), "config reloaded");
 
-    /// A reload has lowered a limit's figures. Of its `keys`, the number in `over` have used more than the new
-    /// figures allow. Both are `None` if nobody counts them.
-    pub(crate) fn limit_lowered(limit: &Name, over: Option<u64>, keys: Option<u64>) =
-        info!(%limit, over, keys, "limit lowered");
-
     /// A configuration can be used, but probably does not do what was meant. The word "warning" is cut from the text,
     /// because the message has it, too.
     pub(crate) fn config_warning(warning: &dyn Display) =

@@ -13,7 +13,7 @@ use crate::config;
 use crate::limit::name::Name;
 use crate::observe::events;
 use crate::observe::log_interval::LogInterval;
-use crate::plan::{ListenAddress, LoweredLimit, Plan};
+use crate::plan::{ListenAddress, Plan};
 use crate::upstream::health::UpstreamState;
 use crate::worker::Published;
 
@@ -61,8 +61,6 @@ impl Supervisor {
         // Settings that need a restart have the values of the first plan until the end.
         let restart = config::diff((&self.first, &config.first), file, env).restart;
         let now = self.process.clock.now();
-        let clocks = self.process.clock.wall().both(now);
-        let lowered = new.lowered_from(&old.plan, clocks);
         let new = Arc::new(new);
         if old.plan.server.max_connections != new.server.max_connections {
             self.open_files = OpenFiles::raise(&new);
@@ -88,7 +86,6 @@ impl Supervisor {
         self.process.adopted.store(now.as_micros(), Ordering::Relaxed);
         self.process.is_config_valid.store(true, Ordering::Relaxed);
         events::config_reloaded(&changed);
-        self.tell_lowered(lowered);
         for warning in loaded.warnings.lines() {
             events::config_warning(&warning);
         }
@@ -111,21 +108,6 @@ fn keep_token(
 ) {
     if bound.is_some_and(|bound| bound.is_reached() || !has_listen) && token.is_none() {
         *token = old.cloned();
-    }
-}
-
-/// The most lines about lowered limits after one reload.
-const MOST_LOWERED: usize = 50;
-
-impl Supervisor {
-    /// Logs how many keys have used more than a lowered limit allows. The requests go on meanwhile.
-    fn tell_lowered(&self, mut lowered: Vec<LoweredLimit>) {
-        lowered.truncate(MOST_LOWERED);
-        let (store, keys, now) = (&self.process.store, self.process.keys, self.process.clock.now());
-        for (limit, count) in store.count_over(lowered, keys, now) {
-            let (over, keys) = (count.map(|it| it.over), count.map(|it| it.keys));
-            events::limit_lowered(&limit.spec.name, over, keys);
-        }
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::bucket::Source;
 use super::current_limits::CurrentLimits;
-use super::memory::{Memory, OverCount};
+use super::memory::Memory;
 use super::queue::Queues;
 use super::running::{ListedOverride, RunningOverrides};
 use super::warnings::LimitWarnings;
@@ -20,7 +20,7 @@ use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
 use crate::observe::events;
 use crate::observe::repeated::{Repeated, UnsettledCosts};
-use crate::plan::{KeyDisplay, LimitSpec, LoweredLimit, OnStoreError, StoreLocation, StoreSpec};
+use crate::plan::{LimitSpec, OnStoreError, StoreLocation, StoreSpec};
 use crate::redis::{ClusterServer, RedisNodes};
 
 /// Redis counts a process that has died for this time. The other processes count it for the same time again.
@@ -122,30 +122,6 @@ impl ProcessStore {
         if let Some(redis) = &self.redis {
             redis.health.set_meanwhile(without_redis(limits));
         }
-    }
-
-    /// Counts the keys of each lowered limit, and those whose next request the new figures refuse. `None` if the
-    /// limit's buckets live in Redis, because each key there would have to be read, and if the limit has plans,
-    /// because a bucket does not know the plan of the next request.
-    ///
-    /// Locks one part of the table at a time. A million buckets take some tens of milliseconds.
-    pub(crate) fn count_over(
-        &self,
-        limits: Vec<LoweredLimit>,
-        display: KeyDisplay,
-        now: Timestamp,
-    ) -> Vec<(LoweredLimit, Option<OverCount>)> {
-        let is_here = |limit: &LoweredLimit| {
-            let is_here = self.redis.is_none() || limit.spec.scope == Scope::Node;
-            is_here && limit.spec.tiers.is_empty()
-        };
-        let (here, others): (Vec<_>, Vec<_>) = limits.into_iter().partition(is_here);
-        let counts = match here.is_empty() {
-            true => Vec::new(),
-            false => self.memory.count_over(&here, display, self.wall.both(now)),
-        };
-        let counts = counts.into_iter().map(Some);
-        here.into_iter().zip(counts).chain(others.into_iter().map(|limit| (limit, None))).collect()
     }
 
     /// Forgets full buckets of one part of the table and frees their memory. To be called about once a

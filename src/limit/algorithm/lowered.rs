@@ -1,4 +1,4 @@
-//! Whether a reload lowers a limit's figures.
+//! Whether figures are lower than others of the same algorithm.
 
 use super::Algorithm;
 use super::fixed_window::windows::Windows;

@@ -230,13 +230,6 @@ impl<T> KeyOverrides<T> {
         self.shapes.values().map(HashMap::len).sum()
     }
 
-    /// The keys, as texts, of the entries that fit one key alone.
-    pub(crate) fn single_keys(&self) -> impl Iterator<Item = &str> {
-        let is_exact = |shape: &[PartShape]| shape.iter().all(|part| *part == PartShape::Exact);
-        let exact = self.shapes.iter().filter(move |(shape, _)| is_exact(shape));
-        exact.flat_map(|(_, entries)| entries.keys().map(String::as_str))
-    }
-
     /// The figures of the most specific entry that fits `key`. The key must not be hashed.
     pub(crate) fn find(&self, key: &Key) -> Option<&T> {
         self.shapes.iter().find_map(|(shape, entries)| {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use hashbrown::HashTable;
 
 use super::blocks::Blocks;
-use super::identity::{Identity, LimitMark};
+use super::identity::Identity;
 use super::packed::Packed;
 use super::shares::{LimitMarks, Shares};
 use crate::limit::algorithm::sliding_log::Log;
@@ -172,19 +172,6 @@ impl Shard {
             if self.candidates.len() > self.entries.len() / 4 + 4 * BATCH {
                 self.forget_candidates();
             }
-        }
-    }
-
-    /// Calls `visit` for each bucket that is not full, with its limit's mark, its state, and the list of a sliding
-    /// log.
-    pub(super) fn each(
-        &self,
-        now: Now,
-        mut visit: impl FnMut(LimitMark, Identity, BucketState, Option<&Log>),
-    ) {
-        for entry in self.entries.iter().filter(|entry| !entry.due.fresh(now)) {
-            let log = entry.state.is_log().then(|| self.logs.get(&entry.identity)).flatten();
-            visit(entry.identity.limit(), entry.identity, entry.state.state(), log);
         }
     }
 

@@ -1,10 +1,9 @@
-//! Figures that a reload lowers, and what it says of the keys that are over them.
+//! Figures that a reload lowers.
 
 use serde_json::json;
 
 use crate::support::client::get;
 use crate::support::proxy::Proxy;
-use crate::support::redis::RedisServer;
 use crate::support::redis::in_both_stores;
 use crate::support::tidegate::Tidegate;
 
@@ -44,39 +43,4 @@ fn lowered_figures_hold_at_once_and_what_was_used_stays_used() {
         let limit = &reply.json()["limits"][0];
         assert_eq!((&limit["rate"], &limit["burst"]), (&json!("100/h"), &json!(100)));
     });
-}
-
-#[test]
-fn a_reload_says_how_many_keys_are_over_a_lowered_limit() {
-    let running = proxy("", "rate = \"9/h\"").start();
-    for (user, requests) in [("a", 8), ("b", 5), ("c", 4), ("d", 1)] {
-        (0..requests).for_each(|_| assert_eq!(told(&running, user).0, 9));
-    }
-    running.reload(&proxy("", "rate = \"5/h\"").text());
-    let line = running.log.wait("limit lowered", |_| true);
-    assert_eq!((&line["over"], &line["keys"]), (&json!(2), &json!(4)), "{line}");
-    assert_eq!(line["limit"], "client");
-    running.reload(&proxy("", "rate = \"7/h\"").text());
-    running.reload(&proxy("", "rate = \"6/h\"").text());
-    let line = running.log.wait("limit lowered", |line| line["over"] == 1);
-    assert_eq!(line["keys"], 4);
-    assert_eq!(running.log.count("limit lowered"), 2, "a raised limit has no line");
-}
-
-#[test]
-fn keys_in_redis_are_not_counted() {
-    let redis = RedisServer::start();
-    let store = format!("url = \"{}\"", redis.url());
-    let running = proxy(&store, "rate = \"9/h\"").start();
-    told(&running, "a");
-    running.reload(&proxy(&store, "rate = \"5/h\"").text());
-    let line = running.log.wait("limit lowered", |_| true);
-    assert_eq!((line.get("over"), line.get("keys")), (None, None), "{line}");
-    assert_eq!(line["limit"], "client");
-    let node = "rate = \"9/h\"\nscope = \"node\"";
-    running.reload(&proxy(&store, node).text());
-    told(&running, "a");
-    running.reload(&proxy(&store, &node.replace('9', "1")).text());
-    let line = running.log.wait("limit lowered", |line| line["keys"] == 1);
-    assert_eq!(line["over"], 1);
 }

@@ -2,13 +2,18 @@
 
 use std::time::Duration;
 
-use super::over::figures;
 use super::*;
 use crate::limit::waiting::MaxWait;
-use crate::plan::{CountingKind, WindowStart, Zone};
+use crate::plan::{CountingKind, WantedFigures, WindowStart, Zone};
 
 /// A day by the time of day, so that windows on the clock begin with it.
 const DAY: u64 = 24 * HOUR;
+
+/// The figures of this rate.
+fn figures(kind: &CountingKind, rate: &str) -> Algorithm {
+    let wanted = WantedFigures { rate: rate.to_owned(), burst: None, queue: None };
+    kind.figures(&wanted).unwrap().at(at(DAY)).unwrap()
+}
 
 /// A regression: after a reload to slower figures, a bucket that was full long before was used up. Its key was
 /// refused for as long as the new figures take to fill it.
@@ -25,7 +30,7 @@ fn slower_figures_find_no_use_in_a_full_bucket() {
     ] {
         let table = Table::of(10);
         let [fast, slow] = [fast, slow].map(|rate| {
-            let ask = Ask::for_one(figures(&kind, rate, None, None));
+            let ask = Ask::for_one(figures(&kind, rate));
             Ask { max_wait: MaxWait::of(Duration::from_secs(1)), ..ask }
         });
         let passed = |name, ask, now| {

@@ -1,11 +1,9 @@
 mod full;
 mod lists;
-mod over;
 mod resets;
 mod shares;
 mod size;
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use super::*;
