@@ -180,7 +180,7 @@ impl Upstream {
     fn all_paused(&self) -> UpstreamError {
         let pauses = self.servers.iter().filter_map(|server| match server.state.standing() {
             Standing::Paused(until) => Some(until),
-            Standing::Open(_) | Standing::Aside => None,
+            Standing::Open | Standing::Aside => None,
         });
         // If no pause is left, the last one has ended just now.
         let until = pauses.min().unwrap_or_else(Instant::now);

@@ -57,16 +57,14 @@ pub(super) struct Chooser {
 #[derive(Clone, Copy)]
 struct Candidate {
     index: usize,
-    /// The server's weight, and its share of the weight in percent.
     weight: u64,
 }
 
 type Candidates = SmallVec<[Candidate; 8]>;
 
 impl Candidate {
-    /// A server that gets `share` percent of the requests that its weight gives it.
-    fn new(index: usize, server: &Server, share: u32) -> Self {
-        Self { index, weight: u64::from(server.weight * share) }
+    fn new(index: usize, server: &Server) -> Self {
+        Self { index, weight: server.weight.into() }
     }
 }
 
@@ -135,12 +133,11 @@ impl Chooser {
         for _ in 0..DRAWS {
             let at = fastrand::u64(..*self.weights.last()?);
             let index = self.weights.partition_point(|sum| *sum <= at);
-            if let Standing::Open(share) = servers[index].state.standing()
-                && fastrand::u32(..100) < share
+            if servers[index].state.standing() == Standing::Open
                 && Some(index) != drawn
                 && untried(index)
             {
-                return Some(Candidate::new(index, &servers[index], share));
+                return Some(Candidate::new(index, &servers[index]));
             }
         }
         let mut candidates = candidates(servers, untried);
@@ -179,12 +176,10 @@ impl Chooser {
 fn candidates(servers: &[Rc<Server>], untried: impl Fn(usize) -> bool) -> Candidates {
     let (mut open, mut aside) = (Candidates::new(), Candidates::new());
     for (index, server) in servers.iter().enumerate().filter(|(index, _)| untried(*index)) {
-        let candidate = |share| Candidate::new(index, server, share);
+        let candidate = Candidate::new(index, server);
         match server.state.standing() {
-            Standing::Open(share) => open.push(candidate(share)),
-            // This weight is in percent too. Otherwise a server that still lacks requests would get a
-            // hundred of them.
-            Standing::Aside => aside.push(candidate(100)),
+            Standing::Open => open.push(candidate),
+            Standing::Aside => aside.push(candidate),
             Standing::Paused(_) => {}
         }
     }

@@ -225,20 +225,6 @@ async fn a_server_that_asked_for_a_pause_gets_no_request_at_all() {
     assert_eq!(chooser.choose(&one, &[], None), Some(0));
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_server_that_came_back_gets_its_share_little_by_little() {
-    fastrand::seed(1);
-    let two = servers(&[1, 1]);
-    two[0].state.note(|record, now| record.set_aside(now));
-    two[0].state.note(|record, _| (record.aside_until, record.times_aside) = (None, 0));
-    let share = || counts(&two, Balance::LeastRequests, 10_000)[0];
-    assert!((700..1_200).contains(&share()), "10 to 100");
-    tokio::time::advance(Duration::from_secs(5)).await;
-    assert!((3_000..3_700).contains(&share()), "50 to 100");
-    tokio::time::advance(Duration::from_secs(5)).await;
-    assert!((4_700..5_300).contains(&share()));
-}
-
 #[test]
 fn a_request_under_way_counts_until_it_ends() {
     let server = &servers(&[1])[0];

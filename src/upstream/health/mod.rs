@@ -2,7 +2,7 @@
 //!
 //! A server is set aside for three reasons. It refuses connections or breaks off exchanges (for a short time
 //! that grows). It fails its health checks (until it passes them again). Or it has asked for a pause with
-//! `retry-after`. A server that comes back gets its full share only after some seconds: its caches are cold.
+//! `retry-after`.
 
 pub(crate) mod check;
 mod record;

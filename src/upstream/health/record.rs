@@ -41,8 +41,6 @@ pub(in crate::upstream) struct ServerRecord {
     pub(super) was_checked: bool,
     /// How many checks in a row contradict `is_ill`.
     pub(super) contrary_checks: u32,
-    /// When it came back. `None` after the slow start.
-    pub(super) returned: Option<Instant>,
 }
 
 /// Stands for a client in the record of a server's exchanges.
@@ -75,7 +73,7 @@ impl ServerRecord {
 
     pub(super) fn is_sound(&self) -> bool {
         let quiet = self.times_aside == 0 && self.breaks == 0;
-        self.is_open() && quiet && self.returned.is_none()
+        self.is_open() && quiet
     }
 
     /// Forgets a pause that is over.

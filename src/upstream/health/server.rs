@@ -11,13 +11,6 @@ use tokio::time::Instant;
 use super::record::{ClientId, LONGEST_PAUSE, MOST_ANSWERED, MOST_BREAKS, NOBODY, ServerRecord};
 use crate::observe::metrics::UpstreamFailure;
 
-/// The time in which the share of a server that came back grows to the full share.
-const SLOW_START: Duration = Duration::from_secs(10);
-/// The share of a server that has just come back, in percent.
-const LEAST_SHARE: u32 = 10;
-/// The share of a server that was not away, in percent.
-const FULL_SHARE: u32 = 100;
-
 /// What the process knows about one server.
 #[derive(Debug)]
 pub(crate) struct ServerState {
@@ -66,8 +59,8 @@ pub(in crate::upstream) struct ExchangeBegin {
 /// Whether a server gets requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::upstream) enum Standing {
-    /// It gets this share of its requests, in percent.
-    Open(u32),
+    /// It gets requests.
+    Open,
     /// It gets requests only if no server is open.
     Aside,
     /// It has asked for a pause until this time, and gets no requests.
@@ -218,19 +211,13 @@ impl ServerState {
     /// Whether the server gets requests now.
     pub(in crate::upstream) fn standing(&self) -> Standing {
         if self.is_sound() {
-            return Standing::Open(FULL_SHARE);
+            return Standing::Open;
         }
         let (record, now) = (self.record.lock(), Instant::now());
-        match (record.paused_until, record.returned) {
-            (Some(until), _) if now < until => Standing::Paused(until),
-            _ if !record.is_open() => Standing::Aside,
-            (_, Some(returned)) => {
-                let grown = now.saturating_duration_since(returned).as_millis() * 100;
-                let share = grown / SLOW_START.as_millis();
-                let share = u32::try_from(share).unwrap_or(FULL_SHARE);
-                Standing::Open(share.clamp(LEAST_SHARE, FULL_SHARE))
-            }
-            (_, None) => Standing::Open(FULL_SHARE),
+        match record.paused_until {
+            Some(until) if now < until => Standing::Paused(until),
+            _ if record.is_open() => Standing::Open,
+            _ => Standing::Aside,
         }
     }
 
@@ -243,12 +230,6 @@ impl ServerState {
         let was_open = record.is_open();
         change(&mut record, now);
         let is_open = record.is_open();
-        if is_open && !was_open {
-            record.returned = Some(now);
-        }
-        if record.returned.is_some_and(|since| now.duration_since(since) >= SLOW_START) {
-            record.returned = None;
-        }
         let is_sound = record.is_sound();
         match (self.is_sound.swap(is_sound, Ordering::Relaxed), is_sound) {
             (true, false) => self.unsound.fetch_add(1, Ordering::Relaxed),
