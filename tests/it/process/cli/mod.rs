@@ -156,7 +156,7 @@ fn a_path_in_another_proxys_way_is_wrong_on_the_command_line_too() {
     for (arguments, meant) in [
         (&["suggest", "--route", "/api/*", "a.log"][..], "\"/api/{*rest}\""),
         (&["suggest", "--route", "/users/:id", "a.log"], "\"/users/{id}\""),
-        (&["suggest", "--route", "~ ^/x/(.*)$", "a.log"], "\"/x/{*rest}\""),
+        (&["suggest", "--route", "~ ^/x/(.*)$", "a.log"], "write {name} for a segment"),
         (&["explain", "GET /users/:id"], "one path"),
         (&["explain", "/api/*"], "one path"),
         (&["explain", "GET", "/users/{id}"], "one path"),
