@@ -20,28 +20,6 @@ const ADDRESSES: [&str; 6] = [
 ];
 
 impl Whole<'_> {
-    /// Alternatives of a key that are never reached, because every request has an earlier one.
-    pub(super) fn hidden_alternatives(&self) {
-        // A client at a Unix socket may have no address.
-        let (decide, _) = self.decide;
-        let mut listen = self.server.listen.iter().chain(&decide.listen);
-        let by_socket = listen.any(|listen| listen.tcp().is_none());
-        let is_always_there = |source: &KeySource| match source {
-            KeySource::Ip => !by_socket,
-            KeySource::Path | KeySource::Method => true,
-            _ => false,
-        };
-        for (part, span) in self.parts() {
-            let alternatives = part.alternatives();
-            let Some(first) = alternatives.iter().position(is_always_there) else { continue };
-            if let [always, next, ..] = alternatives.get(first..).unwrap_or_default() {
-                let title = format!("`{next}` is never reached: every request has `{always}`");
-                let expected = format!("expected `{always}` as the last alternative");
-                self.cx.warning(span, title, expected);
-            }
-        }
-    }
-
     /// Limits by address if all clients may have the load balancer's address, and limits by certificate
     /// if clients are not asked for one.
     pub(super) fn sources_without_values(&self) {

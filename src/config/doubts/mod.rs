@@ -4,9 +4,8 @@
 mod jwt;
 mod keys;
 mod plans;
-mod waits;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 
 use super::reader::{Context, Span, enumerate};
@@ -17,7 +16,7 @@ use super::section::values::{Named, Names};
 use crate::plan::{
     Action, Balance, DecideSpec, Endpoint, JwtSpec, ListenAddress, ServerSpec, UpstreamSpec,
 };
-use crate::request::key::{KeySource, KeySpec};
+use crate::request::key::KeySource;
 use crate::request::overrides::Part;
 use crate::request::route::{Pattern, RouteTable};
 
@@ -47,8 +46,6 @@ pub(super) struct Whole<'w> {
 impl Whole<'_> {
     pub(super) fn check(&self) {
         self.unknown_params();
-        self.unknown_hash_params();
-        self.unknown_plan_params();
         self.loops();
         self.dead_routes();
         self.unknown_routes();
@@ -67,19 +64,12 @@ impl Whole<'_> {
         self.reports_to_nobody();
         if self.is_server_right {
             self.sources_without_values();
-            self.hidden_alternatives();
             self.forged_addresses();
         }
-        // If `wait` is wrong, the limit has a default `wait`. A wrong plan is left out.
+        // A wrong plan is left out.
         if !self.cx.has_errors() {
-            self.limits_that_hold();
             self.doubtful_plans();
         }
-    }
-
-    /// The limit at this index. `None` if it is wrong.
-    fn draft(&self, limit: usize) -> Option<&LimitDraft> {
-        self.limits.get(limit)?.value.as_ref()
     }
 
     /// The limits that have no error.
@@ -201,53 +191,6 @@ impl Whole<'_> {
                 };
                 let title = format!("\"{name}\" counts by `param:{param}`, which {lack}");
                 self.cx.error(used_at, title, expected).related(span, "counted here");
-            }
-        }
-    }
-
-    /// An upstream that chooses servers by a parameter which no path of its routes has.
-    fn unknown_hash_params(&self) {
-        let mut paths: HashMap<_, Vec<_>> = HashMap::new();
-        let forwards =
-            |route: &&RouteDraft| matches!(route.action, Some(Action::Forward { .. }) | None);
-        for route in self.routes.iter().filter(forwards) {
-            paths.entry(upstream_of(route)).or_default().push(route.pattern.as_ref());
-        }
-        for (index, Named { name, span, value }) in self.upstreams.iter().enumerate() {
-            let Some(Balance::Hash(key)) = value.as_ref().map(|spec| &spec.balance) else {
-                continue;
-            };
-            // If the action is wrong, the route may be meant for this upstream.
-            let here = [Some(index), None].into_iter().filter_map(|index| paths.get(&index));
-            let Some(patterns) = here.flatten().copied().collect::<Option<Vec<_>>>() else {
-                continue;
-            };
-            self.unknown_params_of(key, span, &patterns, &format!("\"{name}\" hashes by"));
-        }
-    }
-
-    /// A plan that is read from a parameter which no path of the routes with plans has.
-    fn unknown_plan_params(&self) {
-        let Some((by, span)) = self.plans.and_then(|plans| plans.by.as_ref()) else { return };
-        let has_plans = |(limit, _): &(usize, Span)| {
-            self.draft(*limit).is_some_and(|draft| !draft.plans.is_empty())
-        };
-        let everywhere = self.everywhere.iter().any(has_plans);
-        let routes = self.routes.iter().filter(|it| everywhere || it.limits.iter().any(has_plans));
-        if let Some(paths) = routes.map(|route| route.pattern.as_ref()).collect::<Option<Vec<_>>>()
-        {
-            self.unknown_params_of(by, span, &paths, "the plan is read from");
-        }
-    }
-
-    /// Parameters in a key which none of these paths has. `who` has the key.
-    fn unknown_params_of(&self, key: &KeySpec, span: &Span, paths: &[&Pattern], who: &str) {
-        for source in key.sources.iter().flat_map(KeySource::alternatives) {
-            let KeySource::Param(param) = source else { continue };
-            if !paths.is_empty() && !paths.iter().any(|path| has_param(path, param)) {
-                let title = format!("{who} `param:{param}`, which none of its routes has");
-                let expected = format!("expected `{{{param}}}` in the path of one of them");
-                self.cx.error(span, title, expected);
             }
         }
     }

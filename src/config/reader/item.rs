@@ -8,7 +8,6 @@ use toml::de::DeValue;
 
 use super::context::{Context, NotedProblem};
 use super::environment;
-use super::meant;
 use super::problem::Span;
 use super::shape::Zero;
 use super::value::{self, DurationError};
@@ -208,18 +207,12 @@ impl<'c> Item<'c> {
     }
 
     pub(crate) fn duration(&self, zero: Zero) -> Option<Duration> {
-        let near = |text: &str| {
-            let is_taken = |near: &String| {
-                zero == Zero::Allowed || value::duration(near).is_ok_and(|it| !it.is_zero())
-            };
-            meant::duration(text).filter(is_taken)
-        };
-        self.measure(value::DURATION, near, |text| match value::duration(text) {
+        self.parse(&format!("expected {}", value::DURATION), |text| match value::duration(text) {
             Ok(Duration::ZERO) if zero == Zero::Refused => {
                 Err(Wrong::other("expected more than zero"))
             }
             Ok(duration) => Ok(duration),
-            Err(DurationError::Syntax) => Err(Wrong::near(near(text))),
+            Err(DurationError::Syntax) => Err(Wrong::Expected),
             Err(DurationError::TooLong) => {
                 Err(Wrong::other(format!("expected {}", DurationError::AT_MOST)))
             }
@@ -228,11 +221,7 @@ impl<'c> Item<'c> {
 
     /// A size in bytes, within `range`.
     pub(crate) fn size(&self, range: RangeInclusive<u64>) -> Option<u64> {
-        let near = |text: &str| {
-            let is_taken = |near: &String| value::size(near).is_some_and(|it| range.contains(&it));
-            meant::size(text).filter(is_taken)
-        };
-        self.measure(value::SIZE, near, |text| match value::size(text) {
+        self.parse(&format!("expected {}", value::SIZE), |text| match value::size(text) {
             Some(size) if !range.contains(&size) => Err(Wrong::Other(match *range.end() {
                 u64::MAX => "expected more than zero".to_owned(),
                 most => {
@@ -240,23 +229,8 @@ impl<'c> Item<'c> {
                     format!("expected from \"{least}\" to \"{most}\"")
                 }
             })),
-            size => size.ok_or_else(|| Wrong::near(near(text))),
+            size => size.ok_or(Wrong::Expected),
         })
-    }
-
-    /// Reads a number with a unit. For a number alone, the problem says what was perhaps meant.
-    fn measure<T>(
-        &self,
-        form: &str,
-        near: impl Fn(&str) -> Option<String>,
-        parse: impl FnOnce(&str) -> Result<T, Wrong>,
-    ) -> Option<T> {
-        let expected = format!("expected {form}");
-        if let Some(near) = self.number().and_then(near) {
-            self.reject(Wrong::Near(near).instead(&expected, true));
-            return None;
-        }
-        self.parse(&expected, parse)
     }
 
     /// The items of a list.

@@ -6,7 +6,6 @@
 mod context;
 pub(super) mod environment;
 mod item;
-mod meant;
 mod plain;
 mod problem;
 mod section;

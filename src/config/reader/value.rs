@@ -35,33 +35,20 @@ impl DurationError {
     pub(crate) const AT_MOST: &str = "at most \"3650d\"";
 }
 
-/// A unit: its name in the file, its factor, and its names in other programs. Weeks have no name in the file. The
-/// empty name is for a number without a unit.
-pub(super) type SpelledUnit = (&'static str, u64, &'static [&'static str]);
+/// A unit and its factor.
+type Unit = (&'static str, u64);
 
-pub(super) const DURATION_UNITS: [SpelledUnit; 6] = [
-    ("ms", 1, &["ms", "msec", "msecs", "milli", "millis", "millisecond", "milliseconds"]),
-    ("s", 1_000, &["", "s", "sec", "secs", "second", "seconds"]),
-    ("m", 60_000, &["m", "min", "mins", "minute", "minutes"]),
-    ("h", 3_600_000, &["h", "hr", "hrs", "hour", "hours"]),
-    ("d", 86_400_000, &["d", "day", "days"]),
-    ("", 7 * 86_400_000, &["w", "week", "weeks"]),
-];
+const DURATION_UNITS: [Unit; 5] =
+    [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 
-/// The unit that other programs call by this name.
-pub(super) fn unit_named<'u>(units: &'u [SpelledUnit], name: &str) -> Option<&'u SpelledUnit> {
-    units.iter().find(|(.., names)| names.contains(&name))
-}
-
-/// As in nginx, `k` is 1024 bytes.
-pub(super) const SIZE_UNITS: [SpelledUnit; 7] = [
-    ("B", 1, &["", "b", "byte", "bytes"]),
-    ("KB", 1_000, &["kb"]),
-    ("KiB", 1 << 10, &["k", "kib"]),
-    ("MB", 1_000_000, &["mb"]),
-    ("MiB", 1 << 20, &["m", "mib"]),
-    ("GB", 1_000_000_000, &["gb"]),
-    ("GiB", 1 << 30, &["g", "gib"]),
+const SIZE_UNITS: [Unit; 7] = [
+    ("B", 1),
+    ("KB", 1_000),
+    ("KiB", 1 << 10),
+    ("MB", 1_000_000),
+    ("MiB", 1 << 20),
+    ("GB", 1_000_000_000),
+    ("GiB", 1 << 30),
 ];
 
 /// `"250ms"`, `"10s"`, `"5m"`, `"1h"`, `"1d"`; whole numbers, at most 3650 days.
@@ -93,9 +80,8 @@ pub(crate) fn duration_text(duration: Duration) -> String {
 }
 
 /// The number in the largest unit that gives a whole number. `None` for zero.
-fn in_units(number: u128, units: &[SpelledUnit]) -> Option<String> {
-    let units = units.iter().filter(|(name, ..)| !name.is_empty());
-    let units = units.map(|(name, unit, _)| (name, u128::from(*unit)));
+fn in_units(number: u128, units: &[Unit]) -> Option<String> {
+    let units = units.iter().map(|(name, unit)| (name, u128::from(*unit)));
     let fits = units.filter(|(_, unit)| number >= *unit && number.is_multiple_of(*unit));
     fits.max_by_key(|(_, unit)| *unit).map(|(name, unit)| format!("{}{name}", number / unit))
 }
@@ -113,9 +99,9 @@ pub(crate) fn network(text: &str) -> Result<IpNet, Wrong> {
 }
 
 /// The digits of a text, and the unit after them as a factor.
-fn number_and_unit<'t>(text: &'t str, units: &[SpelledUnit]) -> Option<(&'t str, u64)> {
+fn number_and_unit<'t>(text: &'t str, units: &[Unit]) -> Option<(&'t str, u64)> {
     let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
-    let (_, factor, _) = units.iter().find(|(name, ..)| *name == unit)?;
+    let (_, factor) = units.iter().find(|(name, _)| *name == unit)?;
     (!number.is_empty()).then_some((number, *factor))
 }
 
