@@ -2,7 +2,7 @@
 //! connections, large bodies, and the upstream that sends and swallows those.
 //!
 //! One command for each, blocking sockets, one line of JSON as the answer. `benches/peers/load.py`
-//! and `scripts/hostile.py` call it; nothing else does.
+//! and `scripts/hostile` call it; nothing else does.
 
 #![allow(clippy::disallowed_methods, reason = "it measures real time, and no test moves it")]
 
