@@ -1,5 +1,8 @@
 //! Connects to servers by their names. A name may have several addresses, and some of them may be dead
 //! (RFC 8305, Happy Eyeballs).
+//!
+//! An address that failed comes last for a minute. The address that worked last does not come first: a name with
+//! several sound addresses often stands for several servers, and all connections would go to one of them.
 
 use std::collections::HashMap;
 use std::io;

@@ -1,5 +1,9 @@
 //! The connection to a collector: `TraceService/Export` of OTLP, a gRPC call with one message each way
 //! (`PROTOCOL-HTTP2.md` of grpc/grpc).
+//!
+//! h2 carries it, since hyper's own client leaves a part of a connection on a task that nobody can end. OpenTelemetry's
+//! SDK would bring a second HTTP stack and threads of its own. A batch that failed is not sent again: if the collector
+//! had taken it, each span would come twice.
 
 use std::io;
 use std::time::Duration;

@@ -1,4 +1,9 @@
 //! Makes room for one more bucket: if the table is full, another bucket is evicted.
+//!
+//! Full buckets go first, then buckets of limits that have more than their share, those closest to full before the
+//! others. A bucket below zero or with held slots never goes: it would begin again with all its tokens. If none may go,
+//! the table grows for a limit with less than its share, to twice its size at most. New keys of other limits share one
+//! bucket for each limit.
 
 use std::sync::atomic::Ordering;
 

@@ -1,6 +1,11 @@
 //! TLS towards clients: the certificates of the listeners, and whether clients show a certificate. `names`
 //! chooses the certificate by the name that the client asks for.
 //!
+//! A session outlives the certificate: the ticketer and the cache of sessions belong to the listener, so that a renewal
+//! does not cost all clients a full handshake. They are made anew if `client_ca` or `client_auth` change, because a
+//! resumed session's client certificate is not verified again. A ticket lives for at most twelve hours. A certificate
+//! and its key are two files, so files are taken over when two looks have found the same.
+//!
 //! `downstream` asks for the configuration of each connection. `server` calls [`Certificates::look`] and
 //! [`Certificates::replace`].
 

@@ -1,4 +1,8 @@
 //! What a server did lately, and when this sets the server aside.
+//!
+//! A single broken exchange may be the fault of its request, and several may be the fault of one client. So three in a
+//! row are needed, and clients with breaks do not count while at least as many others get answers. The price: a server
+//! with many clients is set aside only after up to nine of them got no answer.
 
 use std::net::IpAddr;
 use std::time::Duration;
