@@ -159,15 +159,6 @@ impl<'c> Item<'c> {
         matches!(self.value, DeValue::Integer(_) | DeValue::Float(_))
     }
 
-    /// The digits of a decimal number.
-    pub(crate) fn number(&self) -> Option<&str> {
-        match self.value {
-            DeValue::Integer(number) if number.radix() == 10 => Some(number.as_str()),
-            DeValue::Float(number) => Some(number.as_str()),
-            _ => None,
-        }
-    }
-
     /// Whether the value is written as a list.
     pub(crate) fn is_list(&self) -> bool {
         matches!(self.value, DeValue::Array(_))

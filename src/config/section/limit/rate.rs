@@ -1,7 +1,7 @@
 //! The text of a `rate`, and the advice for a text that is not a rate.
 
 use crate::config::reader::{Elsewhere, Item, NotedProblem, Section};
-use crate::limit::rate::{Interval, RateError, gcd};
+use crate::limit::rate::{Interval, RateError};
 use crate::plan::{WindowLength, window_rate};
 
 /// What is expected of a rate.
@@ -67,7 +67,7 @@ pub(super) static ELSEWHERE: &[Elsewhere] = &[
 
 const INTERVAL: Option<&str> = Some("the interval is part of the rate, as in `rate = \"100/m\"`");
 
-/// The text of a rate. For a number alone, the problem says which rate was perhaps meant.
+/// The text of a rate.
 pub(super) fn rate_text(item: &Item<'_>) -> Option<String> {
     if item.is_list() {
         item.reject(RATE).help(
@@ -75,19 +75,7 @@ pub(super) fn rate_text(item: &Item<'_>) -> Option<String> {
         );
         return None;
     }
-    let near = item.number().map(each_second).filter(|near| window_rate(near).is_ok());
-    match near {
-        Some(near) => {
-            item.reject(format!("{RATE}; did you mean \"{near}\"?"));
-            None
-        }
-        None => item.text_as(RATE),
-    }
-}
-
-/// A count alone is mostly meant for each second.
-fn each_second(count: &str) -> String {
-    format!("{count}/s")
+    item.text_as(RATE)
 }
 
 /// Notes why a text is not a rate.
@@ -97,10 +85,7 @@ pub(super) fn problem<'c>(item: &Item<'c>, text: &str, error: RateError) -> Note
             item,
             "expected `algorithm = \"fixed-window\"` and `align = \"clock\"` beside it",
         ),
-        RateError::Syntax | RateError::ZeroCount => match item.shown(text).and_then(meant) {
-            Some(near) => item.reject(format!("{RATE}; did you mean \"{near}\"?")),
-            None => item.reject(RATE),
-        },
+        RateError::Syntax | RateError::ZeroCount => item.reject(RATE),
         RateError::ZeroInterval => item.reject("expected an interval of more than zero"),
         RateError::TooLarge => {
             item.reject("expected a count below 2^53 and an interval of at most 3650 days")
@@ -112,39 +97,6 @@ pub(super) fn problem<'c>(item: &Item<'c>, text: &str, error: RateError) -> Note
             item.reject("it cannot be counted exactly; expected a rounder count")
         }
     }
-}
-
-/// The rate that is meant by a form of other programs: `100`, `100/sec`, `100r/s`, `100 / minute`, `0.5/s`.
-fn meant(text: &str) -> Option<String> {
-    let plain: String = text.to_lowercase().split_whitespace().collect();
-    if plain.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Some(each_second(&plain)).filter(|near| window_rate(near).is_ok());
-    }
-    let (count, unit) = plain.split_once("/").or_else(|| plain.split_once("per"))?;
-    let count = count.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit = match unit {
-        "s" | "sec" | "secs" | "second" | "seconds" => "s",
-        "m" | "min" | "mins" | "minute" | "minutes" => "m",
-        "h" | "hr" | "hour" | "hours" => "h",
-        "d" | "day" | "days" => "d",
-        "w" | "week" | "weeks" => "w",
-        "mo" | "mon" | "months" => "month",
-        other => other,
-    };
-    let near = match count.split_once('.') {
-        Some((whole, part)) => by_whole_tokens(whole, part, unit)?,
-        None => format!("{count}/{unit}"),
-    };
-    window_rate(&near).is_ok().then_some(near)
-}
-
-/// A rate with a fraction of a token, in whole tokens: `0.5/s` is `1/2s`.
-fn by_whole_tokens(whole: &str, part: &str, unit: &str) -> Option<String> {
-    let scale = 10_u64.checked_pow(u32::try_from(part.len()).ok()?)?;
-    let count: u64 = format!("{whole}{part}").parse().ok()?;
-    let common = gcd(count, scale);
-    let (count, times) = (count.checked_div(common)?, scale.checked_div(common)?);
-    Some(if times == 1 { format!("{count}/{unit}") } else { format!("{count}/{times}{unit}") })
 }
 
 /// Notes that a rate is for a month, where only an interval is allowed.

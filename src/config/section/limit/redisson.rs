@@ -28,46 +28,39 @@ pub(super) fn build(
         );
     }
     let name = section.require("name", "\"orders\"").and_then(|item| name(&item));
-    let type_item = section.take("type");
-    let sharing = type_item.as_ref().and_then(one_word::<Sharing>);
-    let rate_item = section.take("rate");
-    if let (Some(item), None) = (type_item, &rate_item) {
-        item.fault(
-            "without `rate` the type in Redis counts, and `type` has no effect",
-            "remove it, or write `rate` beside it",
-        );
-    }
+    (name, params(section).map(|params| Figures::Limited(Algorithm::Redisson(params))))
+}
+
+/// The figures of a limiter. `None` if one of them is wrong.
+fn params(section: &mut Section<'_>) -> Option<Params> {
+    let Some(rate_item) = section.take("rate") else {
+        for field in ["type", "keep_alive"] {
+            let title =
+                format!("without `rate` the figures in Redis count: `{field}` has no effect");
+            section.refuse_field(field, &title, "remove it, or write `rate` beside it");
+        }
+        return Params::new(None, Sharing::default());
+    };
+    let sharing = section.take("type").and_then(|item| one_word(&item)).unwrap_or_default();
     let keep_item = section.take("keep_alive");
-    if let (Some(item), None) = (&keep_item, &rate_item) {
-        item.fault(
-            "without `rate` the figures in Redis count, and `keep_alive` has no effect",
-            "remove it, or write `rate` beside it",
-        );
-    }
-    // An inner `None` means that the file has the field, with a wrong value.
     let keep_alive = keep_item.as_ref().map(|item| item.duration(Zero::Refused));
-    let rate = rate_item.as_ref().map(rate);
-    if let (Some(item), Some(Some(keep)), Some(Some(rate))) = (&keep_item, keep_alive, rate)
+    let rate = rate(&rate_item)?;
+    if let (Some(item), Some(Some(keep))) = (&keep_item, keep_alive)
         && keep < Duration::from_micros(rate.interval())
     {
         item.reject("expected at least the rate's interval: what was used would be forgotten");
     }
-    let params = match rate {
-        Some(None) => None,
-        rate => Params::new(rate.flatten(), sharing.unwrap_or_default()),
-    };
-    if let (Some(item), Some(Some(_)), None) = (&rate_item, rate, &params) {
-        item.reject(format!(
+    let params = Params::new(Some(rate), sharing);
+    if params.is_none() {
+        rate_item.reject(format!(
             "Redisson counts in whole milliseconds: expected such an interval and a count of at most \
              {MAX_TOKENS}"
         ));
     }
-    let params = match keep_alive {
-        Some(None) => None,
-        Some(Some(keep_alive)) => params.map(|params| params.with_keep_alive(keep_alive)),
+    match keep_alive {
+        Some(keep_alive) => Some(params?.with_keep_alive(keep_alive?)),
         None => params,
-    };
-    (name, params.map(|params| Figures::Limited(Algorithm::Redisson(params))))
+    }
 }
 
 /// Checks `scope` and `on_store_error`: a Redisson limiter cannot have all of their values. The items are

@@ -174,21 +174,14 @@ fn methods(section: &mut Section<'_>) -> Vec<Method> {
 }
 
 fn method(item: &Item<'_>) -> Option<Method> {
-    let method = item.parse("expected a method in upper case, as in \"GET\"", |text| {
+    item.parse("expected a method in upper case, as in \"GET\"", |text| {
         if matches!(text, "TRACE" | "CONNECT") {
             return Err(Wrong::other("this method is never served: remove it"));
         }
         let is_upper = !text.bytes().any(|b| b.is_ascii_lowercase());
         let method = Method::from_bytes(text.as_bytes()).ok().filter(|_| is_upper);
         method.ok_or_else(|| Wrong::near(nearest(text, METHODS)))
-    })?;
-    if let Some(near) = nearest(method.as_str(), METHODS).filter(|near| method != *near)
-        && item.is_shown()
-    {
-        let title = format!("`{method}` is an unusual method");
-        item.doubt(title, format!("did you mean `{near}`?"));
-    }
-    Some(method)
+    })
 }
 
 fn action(
