@@ -131,7 +131,7 @@ const FAMILIES: &[(&str, &str, &str, Samples)] = &[
     }),
     ("counter", "tidegate_upstream_retries_total", "Tries of requests after the first try.", |scrape, page| {
         for (upstream, servers) in scrape.upstreams() {
-            let retries: u64 = servers.iter().map(|server| server.retries()).sum();
+            let retries: u64 = servers.iter().map(|server| server.notes().retries).sum();
             page.sample(&[("upstream", upstream)], &retries);
         }
     }),

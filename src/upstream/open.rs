@@ -9,7 +9,7 @@ use tokio::task::spawn_local;
 use super::balance::Affinity;
 use super::connection::Connection;
 use super::error::in_time;
-use super::health::{ClientId, LONGEST_PAUSE, Trial};
+use super::health::{ClientId, Event, LONGEST_PAUSE, Trial};
 use super::pool::ShownProtocol;
 use super::send::Tries;
 use super::server::Server;
@@ -37,17 +37,10 @@ impl Upstream {
             let connector = self.connector.clone();
             spawn_local(async move {
                 let opening = connector.open(&server.address, Purpose::Any);
-                match in_time(time_limit, opening).await {
-                    Ok(connection) => {
-                        state.connected(&server.state);
-                        match connection {
-                            Connection::Http1(connection) => server.pool.put(connection),
-                            Connection::Http2(shared) => server.pool.share(shared, Purpose::Any),
-                        }
-                    }
-                    // Another trial follows when this one should have ended.
-                    Err(failure) if failure.is_this_machines() => {}
-                    Err(failure) => state.refused_trial(&server.state, failure),
+                match state.tried(&server.state, in_time(time_limit, opening).await) {
+                    Some(Connection::Http1(connection)) => server.pool.put(connection),
+                    Some(Connection::Http2(shared)) => server.pool.share(shared, Purpose::Any),
+                    None => {}
                 }
             });
         }
@@ -78,7 +71,7 @@ impl Upstream {
         let wanted = server.wanted(wanted);
         let mut made_for = if wanted == Purpose::Http2 { Purpose::Any } else { wanted };
         let connection = self.connector.open(&server.address, made_for).await?;
-        self.state.connected(&server.state);
+        self.state.note(&server.state, Event::Connected, &"");
         let mut connection = match (connection, wanted) {
             // The server prefers HTTP/1.1. It is asked for HTTP/2 alone.
             (Connection::Http1(ordinary), Purpose::Http2) => {
@@ -129,9 +122,9 @@ impl Upstream {
             };
             let is_this_machines = failure.is_this_machines();
             server.state.failed(failure.kind());
-            let error = server.failed(failure);
+            let error = server.state.error(failure);
             if !is_this_machines {
-                self.state.refused(&server.state, &error);
+                self.state.note(&server.state, Event::Refused, &error);
             }
             tried.push(index);
             match self.chooser.choose(&self.servers, &tried, affinity) {

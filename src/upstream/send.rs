@@ -12,7 +12,7 @@ use super::balance::Affinity;
 use super::body::RequestBody;
 use super::connection::{Connection, NoHead};
 use super::error::ServerFailure;
-use super::health::{ClientId, ExchangeBegin, Standing};
+use super::health::{ClientId, Event, ExchangeBegin, Health};
 use super::pool::ShownProtocol;
 use super::progress::BodyEnd;
 use super::retry::{asked_pause, is_idempotent};
@@ -43,8 +43,7 @@ pub(super) struct Tries {
 struct FailedTry {
     index: usize,
     connection: Connection,
-    /// When it began, and whether it tried a server that was set aside.
-    exchange: (ExchangeBegin, bool),
+    exchange: ExchangeBegin,
     body_end: BodyEnd,
 }
 
@@ -126,7 +125,7 @@ impl Upstream {
                     Ok(response) => {
                         drop(body_end.take_kept());
                         self.note_answer(server, &response, was_up);
-                        in_flight.is_trial = false;
+                        in_flight.is_open_trial = false;
                         in_flight.is_alone = tries.wanted == Purpose::Own;
                         let owner = private.filter(|_| is_own);
                         let lease =
@@ -135,8 +134,8 @@ impl Upstream {
                     }
                     Err(no_head) => {
                         *is_sent = was_sent || no_head.unsent.is_none();
-                        let exchange = (in_flight.exchange, in_flight.is_trial);
-                        in_flight.is_trial &= body_end.fault().is_some();
+                        let exchange = in_flight.exchange;
+                        in_flight.is_open_trial &= body_end.fault().is_some();
                         permit = in_flight.into_permit();
                         let failed = FailedTry { index, connection, exchange, body_end };
                         request = self.try_again(&mut tries, failed, no_head)?;
@@ -178,9 +177,9 @@ impl Upstream {
 
     /// No server may be asked, since each has asked for a pause.
     fn all_paused(&self) -> UpstreamError {
-        let pauses = self.servers.iter().filter_map(|server| match server.state.standing() {
-            Standing::Paused(until) => Some(until),
-            Standing::Open | Standing::Aside => None,
+        let pauses = self.servers.iter().filter_map(|server| match server.state.health() {
+            Health::Paused(until) => Some(until),
+            _ => None,
         });
         // If no pause is left, the last one has ended just now.
         let until = pauses.min().unwrap_or_else(Instant::now);
@@ -190,15 +189,16 @@ impl Upstream {
     /// Notes what a server's answer says about the server.
     fn note_answer(&self, server: &Server, response: &Response<Incoming>, was_up: bool) {
         if !was_up {
-            self.state.recovered(&server.state);
+            self.state.note(&server.state, Event::Recovered, &"");
         }
         if response.status().is_server_error() {
-            server.state.answered_5xx();
+            server.state.annotate(|notes| notes.answers_5xx += 1);
         }
         if self.spec.respect_retry_after
             && let Some(pause) = asked_pause(response.status(), response.headers())
         {
-            self.state.paused(&server.state, pause);
+            let reason = format!("it asked for a pause of {} s (retry-after)", pause.as_secs());
+            self.state.note(&server.state, Event::Paused(pause), &reason);
         }
     }
 
@@ -212,7 +212,7 @@ impl Upstream {
         failed: FailedTry,
         NoHead { failure, unsent }: NoHead,
     ) -> Result<Request<RequestBody>, Unanswered> {
-        let FailedTry { index, connection, exchange: (exchange, is_trial), body_end } = failed;
+        let FailedTry { index, connection, exchange, body_end } = failed;
         let server = &self.servers[index];
         let changes = matches!(failure, ServerFailure::Http1Required)
             && matches!(tries.wanted, Purpose::Any | Purpose::Http2)
@@ -241,9 +241,9 @@ impl Upstream {
         if !is_clients_fault {
             server.state.failed(failure.kind());
         }
-        let error = server.failed(failure);
+        let error = server.state.error(failure);
         if is_servers_fault {
-            self.state.broke_off(&server.state, exchange, is_trial, &error);
+            self.state.broke_off(&server.state, exchange, &error);
         }
         let body = match tries.is_whole {
             true => Some(RequestBody::empty()),
@@ -270,7 +270,7 @@ impl Upstream {
             tries.wanted = Purpose::Http1;
         } else {
             tries.failed.push(index);
-            server.state.retried();
+            server.state.annotate(|notes| notes.retries += 1);
             tries.retries -= 1;
         }
         Ok(request)

@@ -11,8 +11,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::connection::Connection;
-use super::error::{ServerFailure, UpstreamError};
-use super::health::{ClientId, ExchangeBegin, ServerState, Standing, UpstreamState};
+use super::health::{ClientId, Event, ExchangeBegin, Health, ServerState, UpstreamState};
 use super::pool::Pool;
 use super::progress::BodyEnd;
 use super::purpose::Purpose;
@@ -44,8 +43,8 @@ pub(super) struct InFlight {
     pub(super) exchange: ExchangeBegin,
     /// If the upstream has `max_requests`.
     permit: Option<RequestPermit>,
-    /// It tries the server, and nothing is known yet.
-    pub(super) is_trial: bool,
+    /// It tries the server, which was set aside, and nothing is known yet.
+    pub(super) is_open_trial: bool,
     /// Nobody uses its connection afterwards, unless it becomes its client's own.
     pub(super) is_alone: bool,
 }
@@ -57,13 +56,9 @@ impl InFlight {
         permit: Option<RequestPermit>,
         is_trial: bool,
     ) -> Self {
-        let exchange = server.state.begin(client);
-        Self { server: server.clone(), exchange, permit, is_trial, is_alone: false }
-    }
-
-    /// The answer came to its end.
-    fn finished(&self) {
-        self.server.upstream.finished(&self.server.state, self.exchange);
+        let exchange = server.state.begin(client, is_trial);
+        let (server, is_open_trial) = (server.clone(), is_trial);
+        Self { server, exchange, permit, is_open_trial, is_alone: false }
     }
 
     /// Ends the exchange with this server. The request keeps its permit for another try.
@@ -75,8 +70,8 @@ impl InFlight {
 impl Drop for InFlight {
     fn drop(&mut self) {
         self.server.state.end();
-        if self.is_trial {
-            self.server.upstream.trial_left(&self.server.state);
+        if self.is_open_trial {
+            self.server.upstream.note(&self.server.state, Event::LeftTrial, &"");
         }
     }
 }
@@ -96,10 +91,6 @@ impl Server {
     /// The kind of a new connection for a request of this purpose.
     pub(super) fn wanted(&self, wanted: Purpose) -> Purpose {
         self.pool.wanted(self.possible(wanted))
-    }
-
-    pub(super) fn failed(&self, failure: ServerFailure) -> UpstreamError {
-        UpstreamError::Server { server: self.state.url().clone(), failure }
     }
 
     /// A pooled connection; if it must be `lively`, one on which something has come in the last seconds.
@@ -133,8 +124,7 @@ impl PrivateConnections {
     fn take_last(&self, servers: &[Rc<Server>]) -> Option<(usize, Connection)> {
         let mut kept = self.0.borrow_mut();
         kept.retain(|(server, connection)| server.strong_count() > 0 && !connection.is_unusable());
-        let is_paused =
-            |index: &usize| matches!(servers[*index].state.standing(), Standing::Paused(_));
+        let is_paused = |index: &usize| matches!(servers[*index].state.health(), Health::Paused(_));
         let (at, index) = kept.iter().enumerate().rev().find_map(|(at, (owner, _))| {
             let index = servers.iter().position(|it| Rc::as_ptr(it) == owner.as_ptr());
             index.filter(|index| !is_paused(index)).map(|index| (at, index))
@@ -199,7 +189,7 @@ impl ConnectionLease {
     /// goes to the next request. With WebSocket no side reads on when it has closed (RFC 6455, 7.1.1).
     pub(crate) fn switch(&mut self, is_websocket: bool) {
         self.in_flight.permit = None;
-        self.in_flight.finished();
+        self.in_flight.server.state.finished(self.in_flight.exchange);
         if let Connection::Http1(connection) = &self.connection {
             connection.socket.switch(is_websocket);
         }
@@ -224,8 +214,9 @@ impl ConnectionLease {
         let server = &self.in_flight.server;
         server.state.failed(UpstreamFailure::Broken);
         if self.connection.breaks() {
-            let exchange = self.in_flight.exchange;
-            server.upstream.broke_off(&server.state, exchange, false, error);
+            // The head has ended the trial.
+            let exchange = ExchangeBegin { is_trial: false, ..self.in_flight.exchange };
+            server.upstream.broke_off(&server.state, exchange, error);
         }
     }
 
@@ -233,7 +224,7 @@ impl ConnectionLease {
     /// unusable or the request's body is still on its way.
     pub(crate) fn release(self) {
         let server = &self.in_flight.server;
-        self.in_flight.finished();
+        server.state.finished(self.in_flight.exchange);
         if !self.body_end.is_reached() || (self.owner.is_none() && self.in_flight.is_alone) {
             return;
         }

@@ -92,7 +92,7 @@ impl StatusFacts<'_> {
                 "p50_ms": p50,
                 "p99_ms": p99,
                 "errors": by_reason(&now.failures),
-                "retries_total": servers.iter().map(|server| server.retries()).sum::<u64>(),
+                "retries_total": servers.iter().map(|server| server.notes().retries).sum::<u64>(),
                 "servers": servers.iter().map(|state| self.upstream_server(state)).collect::<Vec<_>>(),
             })
         };
@@ -111,10 +111,10 @@ impl StatusFacts<'_> {
             "since": self.moment(notes.changed),
             "reason": Some(notes.reason).filter(|it| !it.is_empty()),
             "requests_total": state.requests(),
-            "answers_5xx_total": state.answers_5xx(),
+            "answers_5xx_total": notes.answers_5xx,
             "in_flight": state.in_flight(),
             "errors": by_reason(&notes.failures),
-            "retries_total": state.retries(),
+            "retries_total": notes.retries,
             "last_check": check,
         })
     }

@@ -7,7 +7,7 @@ use siphasher::sip::SipHasher13;
 use smallvec::SmallVec;
 
 use super::Server;
-use super::health::{Standing, UpstreamState};
+use super::health::{Health, UpstreamState};
 use crate::limit::key::Key;
 use crate::plan::Balance;
 
@@ -64,7 +64,7 @@ type Candidates = SmallVec<[Candidate; 8]>;
 
 impl Candidate {
     fn new(index: usize, server: &Server) -> Self {
-        Self { index, weight: server.weight.into() }
+        Self { index, weight: u64::from(server.weight) }
     }
 }
 
@@ -90,7 +90,7 @@ impl Chooser {
         affinity: Option<Affinity>,
     ) -> Option<usize> {
         if let [server] = servers {
-            let may = tried.is_empty() && !matches!(server.state.standing(), Standing::Paused(_));
+            let may = tried.is_empty() && !matches!(server.state.health(), Health::Paused(_));
             return may.then_some(0);
         }
         let untried = |index| !tried.contains(&index);
@@ -122,7 +122,7 @@ impl Chooser {
     }
 
     /// Draws a server by weight, other than `drawn`. The first draws are from all servers, because most servers are
-    /// open. If a few draws find no server that may be chosen, a list of the candidates is made.
+    /// up. If a few draws find no server that may be chosen, a list of the candidates is made.
     fn draw(
         &self,
         servers: &[Rc<Server>],
@@ -133,10 +133,7 @@ impl Chooser {
         for _ in 0..DRAWS {
             let at = fastrand::u64(..*self.weights.last()?);
             let index = self.weights.partition_point(|sum| *sum <= at);
-            if servers[index].state.standing() == Standing::Open
-                && Some(index) != drawn
-                && untried(index)
-            {
+            if servers[index].state.is_up() && Some(index) != drawn && untried(index) {
                 return Some(Candidate::new(index, &servers[index]));
             }
         }
@@ -172,18 +169,17 @@ impl Chooser {
     }
 }
 
-/// The servers that may be chosen: those that are open, or else those that are set aside.
+/// The servers that may be chosen: those that are up, or else those that are set aside.
 fn candidates(servers: &[Rc<Server>], untried: impl Fn(usize) -> bool) -> Candidates {
-    let (mut open, mut aside) = (Candidates::new(), Candidates::new());
+    let (mut up, mut aside) = (Candidates::new(), Candidates::new());
     for (index, server) in servers.iter().enumerate().filter(|(index, _)| untried(*index)) {
-        let candidate = Candidate::new(index, server);
-        match server.state.standing() {
-            Standing::Open => open.push(candidate),
-            Standing::Aside => aside.push(candidate),
-            Standing::Paused(_) => {}
+        match server.state.health() {
+            Health::Up | Health::Returning => up.push(Candidate::new(index, server)),
+            Health::Aside | Health::Ill => aside.push(Candidate::new(index, server)),
+            Health::Paused(_) => {}
         }
     }
-    if open.is_empty() { aside } else { open }
+    if up.is_empty() { aside } else { up }
 }
 
 /// The server with the highest score for a request.

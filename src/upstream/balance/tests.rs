@@ -6,7 +6,7 @@ use super::*;
 use crate::plan::{Endpoint, Scheme, ServerAddress, UpstreamServer, UpstreamSpec};
 use crate::request::key::{KeySpec, Missing};
 use crate::request::network::ClientPrefixes;
-use crate::upstream::health::{ServerState, UpstreamState};
+use crate::upstream::health::{Event, ServerState, UpstreamState};
 use crate::upstream::pool::Pool;
 use crate::upstream::server::InFlight;
 
@@ -170,7 +170,7 @@ fn the_weight_is_the_share_of_the_keys() {
 async fn the_requests_of_a_server_that_is_set_aside_spread_over_the_others() {
     let three = servers(&[1, 1, 1]);
     let before = indices(&three, 3_000);
-    three[1].state.note(|record, now| record.set_aside(now));
+    three[1].state.note(Event::RefusedTrial, &"");
     let after = indices(&three, 3_000);
     assert!(before.iter().zip(&after).all(|(old, new)| *old == 1 || old == new));
     assert!(after.contains(&0) && after.contains(&2) && !after.contains(&1));
@@ -180,11 +180,11 @@ async fn the_requests_of_a_server_that_is_set_aside_spread_over_the_others() {
 async fn servers_that_are_set_aside_are_used_where_no_other_is_left() {
     let two = servers(&[1, 1]);
     let chooser = chooser(Balance::RoundRobin, &two);
-    two[0].state.note(|record, now| record.set_aside(now));
+    two[0].state.note(Event::RefusedTrial, &"");
     assert!((0..4).all(|_| chooser.choose(&two, &[], None) == Some(1)));
     assert_eq!(chooser.choose(&two, &[1], None), Some(0), "better one set aside than none");
     assert_eq!(chooser.choose(&two, &[0, 1], None), None);
-    two[1].state.note(|record, now| record.set_aside(now));
+    two[1].state.note(Event::RefusedTrial, &"");
     assert!(counts(&two, Balance::RoundRobin, 4).iter().all(|count| *count == 2));
 }
 
@@ -193,7 +193,7 @@ async fn servers_that_are_set_aside_are_used_where_no_other_is_left() {
 async fn the_only_open_server_of_many_gets_all_requests() {
     let hundred = servers(&[1; 100]);
     for server in &hundred[1..] {
-        server.state.note(|record, now| record.set_aside(now));
+        server.state.note(Event::RefusedTrial, &"");
     }
     assert_eq!(counts(&hundred, Balance::LeastRequests, 100)[0], 100);
     let chooser = chooser(Balance::LeastRequests, &hundred);
@@ -208,7 +208,7 @@ async fn round_robin_goes_on_in_turn_where_all_are_set_aside() {
     let chooser = chooser(Balance::RoundRobin, &two);
     assert_eq!(chooser.choose(&two, &[], None), Some(0));
     for server in &two {
-        server.state.note(|record, now| record.set_aside(now));
+        server.state.note(Event::RefusedTrial, &"");
     }
     let chosen: Vec<_> = (0..4).filter_map(|_| chooser.choose(&two, &[], None)).collect();
     assert_eq!(chosen, [1, 0, 1, 0]);
@@ -219,7 +219,7 @@ async fn a_server_that_asked_for_a_pause_gets_no_request_at_all() {
     let one = servers(&[1]);
     let chooser = chooser(Balance::LeastRequests, &one);
     let pause = Duration::from_secs(7);
-    one[0].state.note(|record, now| record.paused_until = Some(now + pause));
+    one[0].state.note(Event::Paused(pause), &"");
     assert_eq!(chooser.choose(&one, &[], None), None);
     tokio::time::advance(pause).await;
     assert_eq!(chooser.choose(&one, &[], None), Some(0));

@@ -124,14 +124,9 @@ impl CheckedUpstream {
         let (trials, limit) = (trials.clone(), self.spec.connect_timeout.min(CONNECT_LIMIT));
         self.running.spawn_local(async move {
             let Ok(_permit) = trials.acquire().await else { return };
-            let server = &state.servers()[index];
-            match in_time(limit, connector.open(&address, Purpose::Any)).await {
-                Ok(connection) => {
-                    connection.finish();
-                    state.connected(server);
-                }
-                Err(failure) if failure.is_this_machines() => {}
-                Err(failure) => state.refused_trial(server, failure),
+            let tried = in_time(limit, connector.open(&address, Purpose::Any)).await;
+            if let Some(connection) = state.tried(&state.servers()[index], tried) {
+                connection.finish();
             }
         });
     }

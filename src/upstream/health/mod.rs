@@ -2,16 +2,15 @@
 //!
 //! A server is set aside for three reasons. It refuses connections or breaks off exchanges (for a short time
 //! that grows). It fails its health checks (until it passes them again). Or it has asked for a pause with
-//! `retry-after`.
+//! `retry-after`. What happens to a server changes its record (`record`), which says whether it gets requests.
 
 pub(crate) mod check;
 mod record;
 mod server;
 
 use std::fmt::Display;
-use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -19,17 +18,14 @@ use tokio::time::Instant;
 
 use self::check::CheckError;
 pub(crate) use self::record::ClientId;
-pub(super) use self::record::LONGEST_PAUSE;
-use self::record::{MOST_BREAKS, ServerRecord};
-pub(super) use self::server::ExchangeBegin;
-use self::server::HealthChange;
+pub(super) use self::record::{Event, ExchangeBegin, Health, LONGEST_PAUSE, Trial};
 pub(crate) use self::server::ServerState;
-pub(super) use self::server::{Standing, Trial};
+use super::connection::Connection;
+use super::error::ServerFailure;
 use super::queue::RequestQueue;
 use crate::limit::name::Name;
 use crate::observe::events;
 use crate::plan::{HealthSpec, UpstreamSpec};
-use crate::upstream::{ServerFailure, UpstreamError};
 use crate::wire::dialer::Dialer;
 
 /// What the process knows about one upstream: its servers, and the requests that wait for it.
@@ -38,8 +34,9 @@ pub struct UpstreamState {
     name: Name,
     /// In the order of the upstream's `servers`.
     servers: Vec<Arc<ServerState>>,
-    /// The number of servers that are not sound. With it a request need not look at each of hundreds of servers.
-    unsound: Arc<AtomicUsize>,
+    /// Whether there may be a server that is not just up. If not, a request need not look at each of hundreds of
+    /// servers.
+    is_troubled: Arc<AtomicBool>,
     pub(super) queue: Arc<RequestQueue>,
     pub(super) dialer: Arc<Dialer>,
     /// For each server the sum of `Balance::RoundRobin`: how far the server is behind its share of requests.
@@ -52,17 +49,22 @@ impl UpstreamState {
     pub fn new(spec: &UpstreamSpec, before: Option<&Self>) -> Self {
         let known =
             |url: &str| before?.servers.iter().find(|server| **server.url() == *url).cloned();
-        let unsound = before.map(|before| before.unsound.clone()).unwrap_or_default();
+        let is_troubled = before.map(|before| before.is_troubled.clone()).unwrap_or_default();
         let servers = spec.servers.iter().map(|server| {
             let url = &server.address.url;
-            known(url).unwrap_or_else(|| Arc::new(ServerState::new(url, &unsound)))
+            known(url).unwrap_or_else(|| Arc::new(ServerState::new(url, &is_troubled)))
         });
         let queue = before.map(|before| before.queue.clone()).unwrap_or_default();
         let dialer = before.map(|before| before.dialer.clone()).unwrap_or_default();
         let servers: Vec<_> = servers.collect();
         let arrears = Mutex::new(vec![0; servers.len()]);
-        let state = Self { name: spec.name.clone(), servers, unsound, queue, dialer, arrears };
-        state.end_unwatched_states(spec);
+        let state = Self { name: spec.name.clone(), servers, is_troubled, queue, dialer, arrears };
+        // Without health checks an ill server would stay ill for ever.
+        let ended = spec.health.is_none().then_some(Event::Unchecked);
+        let ended = [ended, (!spec.respect_retry_after).then_some(Event::Unpaused)];
+        for server in &state.servers {
+            ended.into_iter().flatten().for_each(|event| state.note(server, event, &""));
+        }
         state
     }
 
@@ -74,129 +76,47 @@ impl UpstreamState {
         &self.servers
     }
 
-    /// Whether all servers are sound, so that there is nothing to remember about them.
+    /// Whether all servers are up, and there is nothing to remember about them.
     pub(super) fn are_sound(&self) -> bool {
-        self.unsound.load(Ordering::Relaxed) == 0
+        !self.is_troubled.load(Ordering::Relaxed)
     }
 
-    /// Ends states that would never end with a changed `spec`. Without health checks an ill server would stay ill for
-    /// ever. If pauses are not respected any more, earlier pauses end.
-    fn end_unwatched_states(&self, spec: &UpstreamSpec) {
-        for server in &self.servers {
-            self.note(server, &"", |record, _| {
-                if spec.health.is_none() {
-                    (record.is_ill, record.was_checked, record.contrary_checks) = (false, false, 0);
-                }
-                if !spec.respect_retry_after {
-                    record.paused_until = None;
-                }
-            });
-        }
-    }
-
-    /// A server refused a connection, or did not take it in time.
-    pub(super) fn refused(&self, server: &ServerState, error: &dyn Display) {
-        self.note(server, error, |record, now| {
-            // If no server is open, each request tries one that is set aside. A failure of such a try does
-            // not set the server aside for longer.
-            if record.aside_until.is_none_or(|until| until <= now) {
-                record.set_aside(now);
+    /// A connection was tried that no request needs. Returns the connection.
+    pub(super) fn tried(
+        &self,
+        server: &ServerState,
+        tried: Result<Connection, ServerFailure>,
+    ) -> Option<Connection> {
+        match tried {
+            Ok(connection) => {
+                self.note(server, Event::Connected, &"");
+                return Some(connection);
             }
-        });
-    }
-
-    /// A server refused a connection that no request needs. If the server was set aside already, it is now set aside
-    /// for longer.
-    pub(super) fn refused_trial(&self, server: &ServerState, failure: ServerFailure) {
-        let error = UpstreamError::Server { server: server.url().clone(), failure };
-        self.note(server, &error, |record, now| record.set_aside(now));
-    }
-
-    /// A server took a connection. This brings back a server that refused connections.
-    pub(super) fn connected(&self, server: &ServerState) {
-        if !server.is_sound() {
-            self.note(server, &"", |record, _| {
-                if record.breaks < MOST_BREAKS {
-                    record.aside_until = None;
-                }
-            });
+            // Another trial follows when this one should have ended.
+            Err(failure) if failure.is_this_machines() => {}
+            Err(failure) => self.note(server, Event::RefusedTrial, &server.error(failure)),
         }
+        None
     }
 
-    /// A server broke off an exchange, or did not answer in time. `is_trial` says whether the exchange tried the server,
-    /// which was set aside.
+    /// A server broke off an exchange, or did not answer in time.
     pub(super) fn broke_off(
         &self,
         server: &ServerState,
         exchange: ExchangeBegin,
-        is_trial: bool,
         error: &dyn Display,
     ) {
         if server.broke(exchange) {
-            let answered = server.answered();
-            self.note(server, error, |record, now| {
-                record.breaks_off(exchange.client, is_trial, &answered, now);
-            });
+            self.note(server, Event::Broke(exchange), error);
         }
-    }
-
-    /// The client of a trial has left, or has not sent all of its request. The trial says nothing about the server.
-    pub(super) fn trial_left(&self, server: &ServerState) {
-        self.note(server, &"", ServerRecord::renew_pause);
-    }
-
-    /// An answer of a server came to its end. That does not bring the server back if it is set aside: it may be
-    /// finishing its last requests.
-    pub(super) fn finished(&self, server: &ServerState, exchange: ExchangeBegin) {
-        server.finished(exchange);
-        if !server.is_sound() {
-            server.note(|record, _| {
-                (record.breaks, record.times_aside) = (0, 0);
-                record.answers();
-            });
-        }
-    }
-
-    /// The head of an answer came to a request that was sent while the server was set aside. If the server breaks
-    /// this answer off, it is set aside for longer.
-    pub(super) fn recovered(&self, server: &ServerState) {
-        self.note(server, &"", |record, _| {
-            (record.breaks, record.aside_until) = (record.breaks.min(MOST_BREAKS - 1), None);
-            // When the trial began, it was counted as a time aside, in case no answer would come.
-            record.times_aside = record.times_aside.saturating_sub(1);
-        });
-    }
-
-    /// A server asked for a pause.
-    pub(super) fn paused(&self, server: &ServerState, pause: Duration) {
-        let reason = format!("it asked for a pause of {} s (retry-after)", pause.as_secs());
-        self.note(server, &reason, |record, now| {
-            record.paused_until = record.paused_until.max(Some(now + pause));
-        });
     }
 
     /// A health check of a server has ended.
     fn checked(&self, server: &ServerState, result: Result<(), CheckError>, spec: &HealthSpec) {
-        let error = result.as_ref().err().map_or(&"" as &dyn Display, |error| error);
-        let (now, wrong) = (Instant::now(), result.as_ref().err().map(ToString::to_string));
-        server.annotate(|notes| notes.last_check = Some((now, wrong)));
-        self.note(server, error, |record, _| {
-            let was_checked = mem::replace(&mut record.was_checked, true);
-            if record.is_ill == result.is_err() {
-                record.contrary_checks = 0;
-                return;
-            }
-            record.contrary_checks += 1;
-            let needed = match record.is_ill {
-                // For a server that is new to this process, the first check decides.
-                _ if !was_checked => 1,
-                true => spec.healthy_after,
-                false => spec.unhealthy_after,
-            };
-            if record.contrary_checks >= needed {
-                (record.is_ill, record.contrary_checks) = (!record.is_ill, 0);
-            }
-        });
+        let wrong = result.as_ref().err().map(ToString::to_string);
+        let reason = wrong.clone().unwrap_or_default();
+        server.annotate(|notes| notes.last_check = Some((Instant::now(), wrong)));
+        self.note(server, Event::Checked(result.is_ok(), spec), &reason);
     }
 
     /// Ends pauses that are over. Returns the servers that were set aside and may be tried now, and how each is tried.
@@ -206,14 +126,10 @@ impl UpstreamState {
     pub(super) fn due(
         &self,
         time_limit: Duration,
-        overdue: Option<(Duration, ClientId)>,
+        mut overdue: Option<(Duration, ClientId)>,
     ) -> impl Iterator<Item = (usize, Trial)> {
-        let mut overdue = overdue;
         self.servers.iter().enumerate().filter_map(move |(index, server)| {
-            if server.is_sound() {
-                return None;
-            }
-            self.end_pause(server);
+            self.note(server, Event::Looked, &"");
             let trial = server.due(time_limit, overdue)?;
             if trial == Trial::Request {
                 overdue = None;
@@ -222,36 +138,31 @@ impl UpstreamState {
         })
     }
 
-    /// Ends pauses that are over, and logs that their servers are up. Otherwise only the next request would do so.
+    /// Ends pauses that are over, and logs that their servers are up. Otherwise only the next request would do so. To be
+    /// called about once a second.
     pub(crate) fn end_pauses(&self) {
-        self.servers.iter().filter(|server| !server.is_sound()).for_each(|it| self.end_pause(it));
-    }
-
-    fn end_pause(&self, server: &ServerState) {
-        self.note(server, &"", ServerRecord::end_pause);
-    }
-
-    /// Changes the record of a server, and logs what that changed. `error` is why the server went down.
-    fn note(
-        &self,
-        server: &ServerState,
-        error: &dyn Display,
-        change: impl FnOnce(&mut ServerRecord, Instant),
-    ) {
-        let name = self.name.as_str();
-        let changed = server.note(change);
-        if changed.is_some() {
-            server.annotate(|notes| {
-                (notes.changed, notes.reason) = (Instant::now(), error.to_string())
-            });
+        if self.are_sound() {
+            return;
         }
-        match changed {
+        let look = || self.servers.iter().for_each(|it| self.note(it, Event::Looked, &""));
+        look();
+        if self.servers.iter().all(|server| server.health() == Health::Up) {
+            self.is_troubled.store(false, Ordering::Relaxed);
+            // Something may have happened meanwhile.
+            look();
+        }
+    }
+
+    /// Notes what has happened to a server, and logs what that changed. `reason` is why the server went down.
+    pub(super) fn note(&self, server: &ServerState, event: Event<'_>, reason: &dyn Display) {
+        let name = self.name.as_str();
+        match server.note(event, reason) {
             None => {}
-            Some(HealthChange::Up) => events::server_up(name, server.url()),
-            Some(HealthChange::Down) => {
-                events::server_down(name, server.url(), error);
+            Some(true) => events::server_up(name, server.url()),
+            Some(false) => {
+                events::server_down(name, server.url(), reason);
                 if self.servers.iter().all(|server| !server.is_up()) {
-                    events::upstream_down(name, error);
+                    events::upstream_down(name, reason);
                 }
             }
         }

@@ -30,14 +30,14 @@ fn client(number: u8) -> ClientId {
 
 /// An exchange that begins and breaks now.
 fn broke_off(state: &UpstreamState, server: &ServerState, error: &dyn Display) {
-    let exchange = server.begin(client(1));
-    state.broke_off(server, exchange, false, error);
+    let exchange = server.begin(client(1), false);
+    state.broke_off(server, exchange, error);
 }
 
 /// An exchange that begins and ends now.
-fn finished(state: &UpstreamState, server: &ServerState) {
-    let exchange = server.begin(client(1));
-    state.finished(server, exchange);
+fn finished(server: &ServerState) {
+    let exchange = server.begin(client(1), false);
+    server.finished(exchange);
 }
 
 fn due(state: &UpstreamState) -> Vec<(usize, Trial)> {
@@ -55,17 +55,21 @@ fn logged(run: impl FnOnce()) -> Vec<String> {
 async fn a_server_that_refuses_is_set_aside_and_told_once_each_way() {
     let state = state();
     let server = &state.servers()[0];
-    assert_eq!(logged(|| state.refused(server, &"refused")), ["server down http://a:1"]);
+    assert_eq!(
+        logged(|| state.note(server, Event::Refused, &"refused")),
+        ["server down http://a:1"]
+    );
     assert!(!server.is_up());
-    assert!(logged(|| state.refused(server, &"refused")).is_empty());
-    assert_eq!(logged(|| state.connected(server)), ["server up http://a:1"]);
+    assert!(logged(|| state.note(server, Event::Refused, &"refused")).is_empty());
+    assert_eq!(logged(|| state.note(server, Event::Connected, &"")), ["server up http://a:1"]);
     assert!(server.is_up());
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_log_says_when_no_server_is_left() {
     let state = state();
-    let lines = logged(|| state.servers().iter().for_each(|it| state.refused(it, &"refused")));
+    let lines =
+        logged(|| state.servers().iter().for_each(|it| state.note(it, Event::Refused, &"refused")));
     assert_eq!(lines, ["server down http://a:1", "server down http://b:1", "upstream down "]);
 }
 
@@ -73,7 +77,7 @@ async fn the_log_says_when_no_server_is_left() {
 async fn a_server_that_was_set_aside_is_tried_once_and_the_pauses_grow() {
     let state = state();
     let server = &state.servers()[0];
-    state.refused(server, &"refused");
+    state.note(server, Event::Refused, &"refused");
     let mut pause = Duration::from_millis(100);
     for _ in 0..12 {
         advance(pause - Duration::from_millis(1)).await;
@@ -81,7 +85,7 @@ async fn a_server_that_was_set_aside_is_tried_once_and_the_pauses_grow() {
         advance(Duration::from_millis(1)).await;
         assert_eq!(due(&state), [(0, Trial::Connection)], "{pause:?}");
         assert!(due(&state).is_empty(), "it is being tried");
-        state.refused_trial(server, ServerFailure::ConnectTimeout);
+        state.note(server, Event::RefusedTrial, &"refused");
         pause = (pause * 2).min(Duration::from_secs(10));
     }
 }
@@ -89,7 +93,7 @@ async fn a_server_that_was_set_aside_is_tried_once_and_the_pauses_grow() {
 #[tokio::test(start_paused = true)]
 async fn a_try_that_is_lost_is_followed_by_another() {
     let state = state();
-    state.refused(&state.servers()[0], &"refused");
+    state.note(&state.servers()[0], Event::Refused, &"refused");
     advance(Duration::from_millis(100)).await;
     assert_eq!(due(&state), [(0, Trial::Connection)]);
     advance(TIME_LIMIT).await;
@@ -102,14 +106,14 @@ async fn three_broken_exchanges_in_a_row_set_a_server_aside() {
     let server = &state.servers()[0];
     for _ in 0..10 {
         (0..2).for_each(|_| broke_off(&state, server, &"reset"));
-        finished(&state, server);
+        finished(server);
     }
     assert!(server.is_up(), "whole answers came between");
     (0..3).for_each(|_| broke_off(&state, server, &"reset"));
     assert!(!server.is_up());
-    state.connected(server);
+    state.note(server, Event::Connected, &"");
     assert!(!server.is_up(), "it took connections all the time");
-    assert_eq!(logged(|| state.recovered(server)), ["server up http://a:1"]);
+    assert_eq!(logged(|| state.note(server, Event::Recovered, &"")), ["server up http://a:1"]);
 }
 
 /// A regression: three calls of one client that broke at once set a server aside that had answered all others.
@@ -117,16 +121,16 @@ async fn three_broken_exchanges_in_a_row_set_a_server_aside() {
 async fn a_server_that_answers_others_is_not_down() {
     let state = state();
     let server = &state.servers()[0];
-    let slow: Vec<_> = (0..90).map(|_| server.begin(client(1))).collect();
+    let slow: Vec<_> = (0..90).map(|_| server.begin(client(1), false)).collect();
     for number in 0..100 {
-        let exchange = server.begin(client(2 + number % 9));
-        state.finished(server, exchange);
+        let exchange = server.begin(client(2 + number % 9), false);
+        server.finished(exchange);
     }
-    slow.into_iter().for_each(|exchange| state.broke_off(server, exchange, false, &"no answer"));
+    slow.into_iter().for_each(|exchange| state.broke_off(server, exchange, &"no answer"));
     assert!(server.is_up(), "most that ended meanwhile ended well");
-    let all: Vec<_> = (1..=10).map(|number| server.begin(client(number))).collect();
-    finished(&state, server);
-    all.into_iter().for_each(|exchange| state.broke_off(server, exchange, false, &"no answer"));
+    let all: Vec<_> = (1..=10).map(|number| server.begin(client(number), false)).collect();
+    finished(server);
+    all.into_iter().for_each(|exchange| state.broke_off(server, exchange, &"no answer"));
     assert!(!server.is_up(), "most that ended meanwhile broke");
 }
 
@@ -134,15 +138,15 @@ async fn a_server_that_answers_others_is_not_down() {
 async fn broken_exchanges_of_one_client_alone_set_no_server_aside() {
     let state = state();
     let server = &state.servers()[0];
-    let others = server.begin(client(2));
-    state.finished(server, others);
+    let others = server.begin(client(2), false);
+    server.finished(others);
     (0..20).for_each(|_| broke_off(&state, server, &"reset"));
     assert!(server.is_up(), "another client got the last answer");
-    let others = server.begin(client(2));
-    state.broke_off(server, others, false, &"reset");
+    let others = server.begin(client(2), false);
+    state.broke_off(server, others, &"reset");
     assert!(!server.is_up(), "it fails for two clients");
-    state.recovered(server);
-    state.finished(server, server.begin(client(2)));
+    state.note(server, Event::Recovered, &"");
+    server.finished(server.begin(client(2), false));
     broke_off(&state, server, &"reset");
     advance(Duration::from_secs(10)).await;
     (0..2).for_each(|_| broke_off(&state, server, &"reset"));
@@ -153,10 +157,10 @@ async fn broken_exchanges_of_one_client_alone_set_no_server_aside() {
 fn outcomes(state: &UpstreamState, clients: std::ops::RangeInclusive<u8>, is_whole: bool) {
     let server = &state.servers()[0];
     for number in clients {
-        let exchange = server.begin(client(number));
+        let exchange = server.begin(client(number), false);
         match is_whole {
-            true => state.finished(server, exchange),
-            false => state.broke_off(server, exchange, false, &"reset"),
+            true => server.finished(exchange),
+            false => state.broke_off(server, exchange, &"reset"),
         }
     }
 }
@@ -197,17 +201,17 @@ async fn a_trial_that_breaks_for_a_client_alone_or_is_left_is_not_followed_by_a_
     let pause = Duration::from_millis(100);
     advance(pause).await;
     assert_eq!(try_by(1), 1);
-    state.broke_off(server, server.begin(client(1)), true, &"reset");
+    state.broke_off(server, server.begin(client(1), true), &"reset");
     advance(pause).await;
     assert_eq!(try_by(1), 0, "it is others' turn");
     for _ in 0..5 {
         assert_eq!(try_by(2), 1);
-        state.trial_left(server);
+        state.note(server, Event::LeftTrial, &"");
         assert_eq!(try_by(2), 0, "not at once");
         advance(pause).await;
     }
     assert_eq!(try_by(3), 1);
-    state.recovered(server);
+    state.note(server, Event::Recovered, &"");
     assert!(server.is_up());
     // A server that is away for all is left alone for longer each time.
     outcomes(&state, 1..=10, false);
@@ -218,7 +222,7 @@ async fn a_trial_that_breaks_for_a_client_alone_or_is_left_is_not_followed_by_a_
             advance(Duration::from_millis(10)).await;
         }
         pauses.push(began.elapsed());
-        state.broke_off(server, server.begin(client(number)), true, &"reset");
+        state.broke_off(server, server.begin(client(number), true), &"reset");
     }
     assert!(pauses.last() > pauses.first(), "{pauses:?}");
 }
@@ -236,7 +240,7 @@ async fn one_request_tries_a_server_that_did_not_answer_and_the_pauses_grow() {
         assert!(due(&state).is_empty(), "it is being tried");
         broke_off(&state, server, &"no answer");
     }
-    state.recovered(server);
+    state.note(server, Event::Recovered, &"");
     assert!(server.is_up());
 }
 
@@ -250,14 +254,14 @@ async fn a_server_that_breaks_off_its_answers_is_left_alone_for_longer_each_time
         assert!(due(&state).is_empty(), "{pause:?}");
         advance(Duration::from_millis(1)).await;
         assert_eq!(due(&state), [(0, Trial::Request)], "{pause:?}");
-        state.recovered(server);
+        state.note(server, Event::Recovered, &"");
         assert!(server.is_up(), "the head has come");
         broke_off(&state, server, &"broken");
         assert!(!server.is_up(), "and the body has not");
     }
     advance(Duration::from_millis(800)).await;
-    state.recovered(server);
-    finished(&state, server);
+    state.note(server, Event::Recovered, &"");
+    finished(server);
     (0..2).for_each(|_| broke_off(&state, server, &"broken"));
     assert!(server.is_up(), "a whole answer came between");
 }
@@ -266,8 +270,8 @@ async fn a_server_that_breaks_off_its_answers_is_left_alone_for_longer_each_time
 async fn an_answer_from_before_does_not_bring_a_stopped_server_back() {
     let state = state();
     let server = &state.servers()[0];
-    state.refused(server, &"refused");
-    assert!(logged(|| finished(&state, server)).is_empty());
+    state.note(server, Event::Refused, &"refused");
+    assert!(logged(|| finished(server)).is_empty());
     assert!(!server.is_up());
 }
 
@@ -275,8 +279,8 @@ async fn an_answer_from_before_does_not_bring_a_stopped_server_back() {
 async fn a_pause_ends_by_itself() {
     let state = state();
     let server = &state.servers()[0];
-    state.paused(server, Duration::from_secs(7));
-    state.paused(server, Duration::from_secs(3));
+    state.note(server, Event::Paused(Duration::from_secs(7)), &"");
+    state.note(server, Event::Paused(Duration::from_secs(3)), &"");
     advance(Duration::from_secs(6)).await;
     assert!(due(&state).is_empty());
     assert!(!server.is_up(), "the longer of two pauses counts");
@@ -290,8 +294,8 @@ async fn a_pause_ends_by_itself() {
 async fn a_pause_ends_without_a_request() {
     let state = state();
     let [server, other] = state.servers() else { panic!("two servers") };
-    state.paused(server, Duration::from_secs(7));
-    state.refused(other, &"refused");
+    state.note(server, Event::Paused(Duration::from_secs(7)), &"");
+    state.note(other, Event::Refused, &"refused");
     advance(Duration::from_millis(6_999)).await;
     assert!(logged(|| state.end_pauses()).is_empty());
     assert!(!server.is_up());
@@ -327,7 +331,7 @@ async fn health_checks_set_a_server_aside_and_bring_it_back() {
     assert!(check(&[true, false, false, true, false, false]), "never three in a row");
     assert!(!check(&[false]));
     assert!(!check(&[true, false, true]), "never two in a row");
-    state.connected(server);
+    state.note(server, Event::Connected, &"");
     assert!(!server.is_up(), "a connection alone does not say that it is well");
     assert!(check(&[true]));
 }
@@ -348,7 +352,7 @@ async fn the_first_check_of_a_server_decides_alone() {
 async fn a_reload_keeps_each_servers_health_unless_its_checks_ended() {
     let (state, health) = (state(), health());
     let [first, second] = state.servers() else { panic!("two servers") };
-    state.refused(first, &"refused");
+    state.note(first, Event::Refused, &"refused");
     for _ in 0..3 {
         state.checked(second, Err(CheckError::Status(StatusCode::NOT_FOUND)), &health);
     }
@@ -366,26 +370,26 @@ async fn a_server_that_fails_for_old_requests_counts_after_a_reload_until_it_is_
     let old = state();
     let new = UpstreamState::new(&spec(""), Some(&old));
     assert!(new.are_sound());
-    old.refused(&old.servers()[0], &"refused");
+    old.note(&old.servers()[0], Event::Refused, &"refused");
     assert!(!new.are_sound() && !old.are_sound());
-    finished(&new, &new.servers()[0]);
-    new.connected(&new.servers()[0]);
-    advance(Duration::from_secs(10)).await;
+    new.note(&new.servers()[0], Event::Connected, &"");
+    finished(&new.servers()[0]);
+    assert!(!new.are_sound(), "nobody has looked");
     new.end_pauses();
     assert!(new.are_sound() && old.are_sound());
-    new.refused(&new.servers()[0], &"refused");
+    new.note(&new.servers()[0], Event::Refused, &"refused");
     let mut other = spec("");
     other.servers.remove(0);
     let rest = UpstreamState::new(&other, Some(&new));
     assert!(!rest.are_sound());
-    drop((old, new));
+    rest.end_pauses();
     assert!(rest.are_sound());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_reload_that_respects_no_pauses_ends_earlier_pauses() {
     let state = state();
-    state.paused(&state.servers()[0], Duration::from_secs(60));
+    state.note(&state.servers()[0], Event::Paused(Duration::from_secs(60)), &"");
     let respecting = UpstreamState::new(&spec("respect_retry_after = true"), Some(&state));
     assert!(!respecting.servers()[0].is_up());
     let after = UpstreamState::new(&spec(""), Some(&respecting));
@@ -425,7 +429,7 @@ async fn no_request_tries_a_server_that_is_ill_or_asked_for_a_pause() {
     for _ in 0..3 {
         state.checked(ill, Err(CheckError::Status(StatusCode::NOT_FOUND)), &health());
     }
-    state.paused(paused, Duration::from_secs(60));
+    state.note(paused, Event::Paused(Duration::from_secs(60)), &"");
     advance(Duration::from_secs(30)).await;
     assert!(due(&state).is_empty());
     advance(Duration::from_secs(30)).await;
