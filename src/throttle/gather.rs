@@ -202,22 +202,22 @@ fn apply<'p>(
         Some(RequestLimit::of(claim))
     });
     if let Some(algorithm) = algorithm {
-        beside.extend(limit.windows_beside(spec).filter(|_| takes).filter_map(|other| {
-            let algorithm = other.figures.at(now)?;
+        for other in limit.windows_beside(spec).filter(|_| takes) {
+            let Some(algorithm) = other.figures.at(now) else { continue };
             let cost = other.cost.within(|| largest_cost(Some(algorithm)), cost);
             let ask = Ask { cost, mode: Mode::Shadow, ..Ask::for_one(algorithm) };
-            Some(Claim::new(store, other, key.clone(), ask))
-        }));
+            beside.push(Claim::new(store, other, key.clone(), ask));
+        }
         let cost = spec.cost.within(|| largest_cost(Some(algorithm)), cost);
         let (max_wait, mode) = (wait(spec, request), spec.mode);
         let ask = Ask { algorithm, cost, max_wait, mode, takes };
-        let mut claim = Claim::new(store, spec, key, ask);
         let banned = running.and_then(|running| running.banned);
-        if let Some(left) = banned {
-            claim.ban(left);
-        }
         let is_banned = banned.is_some();
-        limits.push(RequestLimit { key_name, of, is_banned, ..RequestLimit::of(claim) });
+        let limit = RequestLimit::of(Claim::new(store, spec, key, ask));
+        limits.push(RequestLimit { key_name, of, is_banned, ..limit });
+        if let (Some(left), Some(limit)) = (banned, limits.last_mut()) {
+            limit.claim.ban(left);
+        }
     }
     if let Some(candidate) = candidate {
         limits.push(candidate);

@@ -186,7 +186,8 @@ impl Throttle {
             Verdict::Pass { wait } => wall.plus(wait),
             Verdict::Refuse { .. } => wall,
         };
-        quotas.extend(open.limits.iter().filter_map(|limit| quota(limit, goes)));
+        let told = open.limits.iter().filter_map(|limit| quota(limit, goes));
+        told.for_each(|quota| quotas.push(quota));
         match verdict {
             Verdict::Pass { wait } => {
                 let over = open.over();

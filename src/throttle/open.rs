@@ -50,7 +50,9 @@ impl<'p> Open<'p> {
     /// The claims about which the store must be asked.
     pub(super) fn claims(&mut self) -> PerAsk<&mut Claim<'p>> {
         let open = self.limits.iter_mut().filter(|limit| !limit.is_decided());
-        open.map(|limit| &mut limit.claim).chain(&mut self.beside).collect()
+        let mut claims: PerAsk<_> = open.map(|limit| &mut limit.claim).collect();
+        claims.extend(&mut self.beside);
+        claims
     }
 
     /// What all enforcing limits decided together. The request keeps its permits to wait only for limits that delay it.
@@ -90,7 +92,11 @@ impl<'p> Open<'p> {
     /// commas.
     pub(super) fn over(&self) -> Option<HeaderValue> {
         let Self { limits, unread, .. } = self;
-        let marks = limits.iter().enumerate().filter(|(_, it)| it.kind() == DecisionKind::Marked);
+        let is_over = |limit: &RequestLimit<'_>| limit.kind() == DecisionKind::Marked;
+        if unread.is_empty() && !limits.iter().any(is_over) {
+            return None;
+        }
+        let marks = limits.iter().enumerate().filter(|(_, limit)| is_over(limit));
         let marks = marks.map(|(before, limit)| (before, 1, limit.claim.spec));
         let unread = unread.iter().filter(|limit| limit.kind() == DecisionKind::Marked);
         let unread = unread.map(|limit| (limit.before, 0, limit.spec));

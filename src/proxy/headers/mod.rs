@@ -23,8 +23,10 @@ pub(super) fn challenges_connection(headers: &HeaderMap, seen: Seen) -> bool {
 /// What the client's `authorization` needs of the connection. A token of Negotiate may authenticate it at once, so
 /// nobody else may use it afterwards. With NTLM nothing happens before the server's challenge, and only over HTTP/1.1.
 pub(super) fn authorized_by(headers: &HeaderMap, seen: Seen) -> Option<Purpose> {
-    let mut shown = headers.get_all(AUTHORIZATION).iter().filter(|_| seen.has(Seen::AUTH));
-    shown.find_map(|value| match value.as_bytes() {
+    if !seen.has(Seen::AUTH) {
+        return None;
+    }
+    headers.get_all(AUTHORIZATION).iter().find_map(|value| match value.as_bytes() {
         scheme if begins(scheme, b"nego") => Some(Purpose::Own),
         scheme if begins(scheme, b"ntlm") => Some(Purpose::Http1),
         _ => None,
