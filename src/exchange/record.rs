@@ -289,7 +289,9 @@ impl RequestFindings {
                     details.limit = Some((*limit).clone());
                 }
             }
-            _ if refusal.meaning().status.is_client_error() => {
+            _ if matches!(refusal, Refusal::Limits(_))
+                || refusal.meaning().status.is_client_error() =>
+            {
                 self.decision = DecisionKind::Refused;
                 active.metrics.refused(reason);
                 // The record counts a body that broke among the malformed requests.

@@ -136,6 +136,7 @@ impl KeyError {
     /// The reason for logs and metrics.
     pub(crate) fn reason(&self) -> &'static str {
         match self {
+            _ if self.is_without_keys() => "no_keys",
             Self::Absent(_) => "missing_key",
             Self::Token(_) | Self::Unverified { .. } => "invalid_token",
             Self::Repeated(_) | Self::Ambiguous(_) => "bad_key",

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::{ask, statuses};
+use crate::support::metrics::Metrics;
 use crate::support::port::Port;
 use crate::support::proxy::Proxy;
 use crate::support::tidegate::Tidegate;
@@ -54,13 +55,19 @@ fn without_the_server_the_last_keys_stay_and_each_way_is_told_once() {
             port.address
         )
     };
-    let proxy = proxy(&table("refresh = \"100ms\"")).start();
+    let access = "[log]\naccess = true";
+    let proxy = proxy(&table("refresh = \"100ms\"")).section(access).admin().start();
     let line = proxy.log.wait("jwt keys unavailable", |_| true);
     assert_eq!((&line["jwt"], &line["level"]), (&"main".into(), &"WARN".into()));
     assert!(line["error"].as_str().unwrap().contains("Connection refused"), "{line}");
     let reply = ask(proxy.address, &signer.of("a"));
     assert_eq!(reply.status, 503, "before any were read, the token may be right");
     assert_eq!(reply.header("retry-after").as_deref(), Some("1"));
+    assert_eq!(proxy.log.wait("request", |_| true)["reason"], "no_keys", "the token has no fault");
+    proxy.log.wait("refused", |line| line["reason"] == "no_keys");
+    let metrics = Metrics::of(proxy.admin());
+    assert_eq!(metrics.value("tidegate_refused_total{reason=\"no_keys\"}"), 1.0);
+    assert_eq!(metrics.value("tidegate_refused_total{reason=\"invalid_token\"}"), 0.0);
     assert_eq!(ask(proxy.address, "no.jwt.at-all").status, 401);
     let server = KeyServer::on(&port, &[&signer]);
     proxy.log.wait("jwt keys read", |line| line["keys"] == 1);
