@@ -61,7 +61,7 @@ impl FileWatch {
     /// From now on, only content that differs from the present content is new. Call this before the files are read:
     /// then a change between the two is noticed.
     pub(crate) fn catch_up(&mut self) {
-        (self.known, self.news) = (self.content(), None);
+        (self.known, self.news) = (Some(self.content()), None);
     }
 
     /// The content that is not new.
@@ -80,7 +80,7 @@ impl FileWatch {
         if !self.is_to_be_read() {
             return false;
         }
-        let Some(content) = self.content() else { return false };
+        let content = self.content();
         if self.known.as_ref() == Some(&content) {
             self.news = None;
             return false;
@@ -94,8 +94,8 @@ impl FileWatch {
     }
 
     /// Reads the files if a look finds new content. `None` if it does not. What was read counts only if it is this
-    /// content, and not if an error `is_passing`: then the files are new again. So is rejected content after
-    /// [`STILL_WRONG`].
+    /// content: otherwise the files are new again. So are files after an error that `is_passing`, which is returned once,
+    /// and rejected content after [`STILL_WRONG`].
     pub(crate) fn read<T, E>(
         &mut self,
         read: impl FnOnce() -> Result<T, E>,
@@ -109,9 +109,12 @@ impl FileWatch {
             return None;
         }
         let read = read();
-        if read.as_ref().is_err_and(is_passing) || self.content() != self.known {
+        let passes = read.as_ref().is_err_and(is_passing);
+        if passes || self.known != Some(self.content()) {
             self.forget();
-            return None;
+            if !passes || self.rejected.is_some() {
+                return None;
+            }
         }
         self.rejected = read.is_err().then(Instant::now);
         Some(read)
@@ -131,12 +134,8 @@ impl FileWatch {
         is_read
     }
 
-    /// `None` if an error is about this process and not about the file.
-    fn content(&self) -> Option<FilesContent> {
-        let content = |file: &PathBuf| match digest(file, self.largest) {
-            Err(error) if is_passing(&error) => None,
-            read => Some(read.map_err(|error| error.kind())),
-        };
+    fn content(&self) -> FilesContent {
+        let content = |file: &PathBuf| digest(file, self.largest).map_err(|error| error.kind());
         self.files.iter().map(content).collect()
     }
 }
@@ -273,8 +272,9 @@ mod tests {
         fs::write(&file, "b").unwrap();
         let is_passing = |error: &&str| *error == "passing";
         let mut look = |read| watch.read(|| read, is_passing);
-        assert_eq!([look(Ok(())), look(Err("passing")), look(Ok(()))], [None; 3]);
-        assert_eq!([look(Err("wrong")), look(Ok(()))], [Some(Err("wrong")), None]);
+        let passing = Some(Err("passing"));
+        assert_eq!([0; 4].map(|_| look(Err("passing"))), [None, passing, None, None], "said once");
+        assert_eq!([look(Ok(())), look(Err("wrong"))], [None, Some(Err("wrong"))]);
         tokio::time::advance(STILL_WRONG).await;
         assert_eq!([look(Ok(())), look(Err("wrong"))], [None, Some(Err("wrong"))], "said again");
         tokio::time::advance(STILL_WRONG).await;

@@ -7,10 +7,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use tidegate::tls::{HTTP_1_1, IdentityFiles};
+
 use crate::support::client::{Connection, get};
 use crate::support::metrics::Metrics;
 use crate::support::proxy::Proxy;
 use crate::support::tidegate::Tidegate;
+use crate::support::tls::{Folder, shake_hands};
 use crate::support::upstream::{Upstream, ok};
 use crate::support::wait_until;
 
@@ -319,4 +322,59 @@ fn a_time_out_that_changes_is_that_of_open_connections_too() {
     assert_eq!(client.get("/", &[]).status, 200);
     proxy.reload(&file.replace("[admin]", "idle_timeout = \"100ms\"\n[admin]"));
     assert!(client.is_closed(), "well before the 75 seconds of the start");
+}
+
+/// A look that could open no file kept an old certificate and old plans in force until the files were saved once more.
+#[test]
+fn what_changes_while_no_file_can_be_opened_is_in_force_afterwards() {
+    let folder = Folder::new();
+    let (files, plans) =
+        (folder.write_server("cert", &["a.test"]), folder.path().join("plans.txt"));
+    fs::write(&plans, "bob pro\n").unwrap();
+    let IdentityFiles { cert, key } = &files;
+    let listener =
+        format!("listen = \"LISTEN\"\ncertificates = [{{ cert = {cert:?}, key = {key:?} }}]");
+    let user =
+        "key = [\"header:x-user\"]\nrate = \"5/h\"\nplans = { pro = \"9/h\", team = \"20/h\" }";
+    let config = |body: &str| {
+        Proxy::answering()
+            .server("listen = []")
+            .section(&format!("[server.tls]\n{listener}"))
+            .section(&format!("[plans]\nby = \"header:x-user\"\nfile = {plans:?}"))
+            .limit("user", user)
+            .route(&format!("path = \"/\"\nlimits = [\"user\"]\nrespond = {{ body = \"{body}\" }}"))
+            .text()
+    };
+    let proxy = Tidegate::start(&config("old"));
+    let client = folder.client(&[HTTP_1_1], None);
+    let open = || Connection::open_tls(proxy.address, &client, "a.test");
+    let mut early = open();
+    let mut said = || {
+        let reply = early.get("/", &[("x-user", "bob")]);
+        (reply.text(), reply.header("ratelimit-policy").unwrap())
+    };
+    assert!(said().1.contains("q=9"));
+    let shown = || {
+        let stream = shake_hands(proxy.address, &client, "a.test").unwrap();
+        stream.conn.peer_certificates().unwrap()[0].to_vec()
+    };
+    let old = shown();
+    proxy.limit_files(3);
+    folder.write_server("cert", &["a.test", "new.test"]);
+    fs::write(&plans, "bob team\n").unwrap();
+    proxy.rewrite(&config("new"));
+    for message in ["certificates rejected", "plans rejected", "config rejected"] {
+        let line = proxy.log.wait(message, |_| true);
+        assert!(line.to_string().contains("Too many open files"), "{line}");
+        assert_eq!(line["level"], "WARN");
+    }
+    let (body, policy) = said();
+    assert_eq!((&*body, policy.contains("q=9")), ("old", true), "what was in force still is");
+    proxy.limit_files(1_000);
+    wait_until("the file holds", || said().0 == "new");
+    wait_until("the plans hold", || said().1.contains("q=20"));
+    wait_until("the certificate is shown", || shown() != old);
+    for message in ["certificates rejected", "plans rejected", "config rejected"] {
+        assert_eq!(proxy.log.count(message), 1, "{message}");
+    }
 }

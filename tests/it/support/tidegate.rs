@@ -119,6 +119,12 @@ impl Tidegate {
         assert!(sent.unwrap().success());
     }
 
+    /// Sets how many files the process may have open.
+    pub(crate) fn limit_files(&self, most: usize) {
+        let (pid, most) = (self.pid().to_string(), format!("--nofile={most}:"));
+        assert!(Command::new("prlimit").args(["--pid", &pid, &most]).status().unwrap().success());
+    }
+
     /// Stops the process in its tracks, until it is sent `CONT`.
     pub(crate) fn pause(&self) {
         self.signal("STOP");

@@ -2,7 +2,6 @@
 
 use std::io::{BufReader, Error, ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::process::Command;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
@@ -11,7 +10,6 @@ use tidegate::tls::HTTP_1_1;
 
 use crate::support::client::Connection;
 use crate::support::proxy::Proxy;
-use crate::support::tidegate::Tidegate;
 use crate::support::tls::Folder;
 use crate::support::upstream::{Upstream, read_head};
 use crate::support::{PATIENCE, wait_until};
@@ -245,13 +243,6 @@ fn the_last_bytes_of_a_tunnel_arrive() {
     assert_eq!(told.recv_timeout(PATIENCE).unwrap(), (1_000_000, true));
 }
 
-/// Sets how many files the proxy may have open.
-fn limit_files(proxy: &Tidegate, most: usize) {
-    let most = format!("--nofile={most}:");
-    let limited = Command::new("prlimit").args(["--pid", &proxy.pid().to_string(), &most]).status();
-    assert!(limited.unwrap().success());
-}
-
 /// A proxy that had no free port or file set healthy servers aside.
 #[test]
 fn what_this_machine_lacks_sets_no_server_aside() {
@@ -262,14 +253,14 @@ fn what_this_machine_lacks_sets_no_server_aside() {
         let mut proxy = Proxy::of_one_worker(&api).upstream(upstream).start();
         let mut client = Connection::open(proxy.address);
         assert_eq!(client.get("/", &[]).status, 200);
-        limit_files(&proxy, 3);
+        proxy.limit_files(3);
         for _ in 0..5 {
             assert_eq!(client.get("/", &[]).status, 502);
         }
         let line = proxy.log.wait("upstream failed", |_| true);
         let error = line["error"].as_str().unwrap();
         assert!(error.contains("not the server but this machine has no open file left"), "{error}");
-        limit_files(&proxy, 1000);
+        proxy.limit_files(1000);
         assert_eq!(client.get("/", &[]).status, 200);
         proxy.stop();
         assert!(proxy.log.find("server down").is_none(), "{upstream}");
