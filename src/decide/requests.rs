@@ -20,7 +20,7 @@ use crate::reading::{self, RequestHead, RequestReading, Seen, Sender, TIDEGATE_O
 use crate::request::client::PeerAddress;
 use crate::request::key::{Token, TokenReading, View};
 use crate::request::network::client_network;
-use crate::throttle::{Admission, Hits, LimitedRequest, MOST_LIMITS, Open, Quotas, Taken};
+use crate::throttle::{Admission, LimitedRequest, MOST_LIMITS, Open, Quotas, Taken};
 
 /// A request whose record has begun.
 struct AskedRequest {
@@ -181,10 +181,13 @@ impl Decider {
         };
         let limits = question.limits.as_deref().unwrap_or(&reading.route.limits);
         let (throttle, now) = (&self.context.throttle, self.context.clock.at(record.began));
-        match throttle.begin(LimitedRequest { plan, view: &view, now }, limits, &mut open) {
+        let request = LimitedRequest { plan, view: &view, now };
+        match throttle.begin(request, limits, &mut open) {
             Err(refused) => refusal = Some(Refusal::Limits(refused)),
-            Ok(()) if question.hits == Hits::Asked => {}
-            Ok(()) => throttle.settle_reported(&mut open, question.hits, now).await,
+            Ok(()) => {
+                throttle.settle_reported(&mut open, question.hits, now).await;
+                throttle.prepare(request, &mut open);
+            }
         }
         // If the caller leaves before the limits have decided, the request counts as held.
         record.findings.decision = DecisionKind::Delayed;

@@ -27,6 +27,7 @@ use http::HeaderValue;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use self::gather::gather;
 pub(crate) use self::gather::{Applied, NotCounted, applied};
 pub use self::gather::{cost, largest_cost};
 pub(crate) use self::open::Open;
@@ -113,6 +114,7 @@ impl Throttle {
         if open.is_empty() {
             return Ok(Admission::default());
         }
+        self.prepare(request, &mut open);
         let moment = Moment::now(request.now);
         let taken = match self.store.is_local() {
             true => Ok(self.take_here(&mut open, moment)),
@@ -133,12 +135,18 @@ impl Throttle {
         open: &mut Open<'p>,
     ) -> Result<(), Refused<'p>> {
         let (specs, rule) = (plan.limits_at(limits), plan.tiers.as_deref());
-        let begun = open.begin(specs, view, rule, &self.store, &self.waiting, self.store.both(now));
-        begun.inspect_err(|refused| {
+        let gathered = gather(specs, view, rule, &self.store, self.store.both(now), open);
+        gathered.inspect_err(|refused| {
             if let Refused::Key { limit, .. } = refused {
                 self.metrics.decision(limit, DecisionKind::Refused);
             }
         })
+    }
+
+    /// Prepares the question to the store.
+    pub(crate) fn prepare(&self, request: LimitedRequest<'_, '_>, open: &mut Open<'_>) {
+        let clocks = self.store.both(request.now);
+        open.prepare(request.view.client, &self.store, &self.waiting, clocks);
     }
 
     /// Asks the buckets of this process.

@@ -2,14 +2,11 @@
 //! the rehearsal share this file. Each of them asks the store in its way, and only `admit` sleeps.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderValue;
 use smallvec::SmallVec;
 
-use super::Refused;
-use super::gather::gather;
 use super::permit::Permit;
 pub(crate) use super::request_limit::Open;
 use super::request_limit::RequestLimit;
@@ -20,31 +17,15 @@ use crate::limit::decision::{Outcome, Verdict};
 use crate::limit::time::Now;
 use crate::limit::waiting::MaxWait;
 use crate::observe::metrics::DecisionKind;
-use crate::plan::LimitSpec;
-use crate::request::key::View;
 use crate::request::network::client_network;
 use crate::store::{self, Claim, Store};
-use crate::tier::TierRule;
 
 impl<'p> Open<'p> {
-    /// Begins with the limits of `specs` that apply. A request gets its permit to wait before the store decides:
-    /// without a permit it must not get a place in a bucket's queue. `rule` says how the plan of the request is found.
-    ///
-    /// # Errors
-    /// If a key or a cost cannot be read from the request.
-    pub(super) fn begin(
-        &mut self,
-        specs: impl Iterator<Item = &'p Arc<LimitSpec>>,
-        request: &View<'_>,
-        rule: Option<&'p TierRule>,
-        store: &Store,
-        waiting: &Waiting,
-        now: Now,
-    ) -> Result<(), Refused<'p>> {
-        gather(specs, request, rule, store, now, self)?;
+    /// Prepares the question to the store. A request gets its permit to wait before the store decides: without a permit
+    /// it must not get a place in a bucket's queue.
+    pub(super) fn prepare(&mut self, client: IpAddr, store: &Store, waiting: &Waiting, now: Now) {
         leave_closed(&mut [self], store, now);
-        self.limits.iter_mut().for_each(|limit| take_permit(limit, waiting, request.client));
-        Ok(())
+        self.limits.iter_mut().for_each(|limit| take_permit(limit, waiting, client));
     }
 
     /// The claims about which the store must be asked.
@@ -126,7 +107,7 @@ pub(super) fn leave_closed(requests: &mut [&mut Open<'_>], store: &Store, now: N
     for Open { limits, beside, .. } in requests {
         beside.clear();
         limits.retain(|limit| {
-            let stays = limit.is_closed() || limit.mode() == Mode::Candidate;
+            let stays = limit.is_decided() || limit.mode() == Mode::Candidate;
             stays || store.look_here(&mut limit.claim, now)
         });
     }

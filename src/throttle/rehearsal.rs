@@ -11,6 +11,7 @@ use std::time::Duration;
 use http::StatusCode;
 use smallvec::SmallVec;
 
+use super::gather::gather;
 use super::open::Open;
 use super::request_limit::RequestLimit;
 use super::waiting::{Waiting, WaitingPermit};
@@ -106,7 +107,9 @@ impl Rehearsal {
     ) -> Result<RehearsedRequest<'p>, Refused<'p>> {
         self.end_before(now);
         let mut open = Open::default();
-        open.begin(specs, request, rule, &self.store, &self.waiting, self.store.both(now))?;
+        let clocks = self.store.both(now);
+        gather(specs, request, rule, &self.store, clocks, &mut open)?;
+        open.prepare(request.client, &self.store, &self.waiting, clocks);
         self.store.take_locally(&mut open.claims(), Moment::now(now));
         let verdict = open.finish();
         if let Verdict::Pass { wait } = verdict {

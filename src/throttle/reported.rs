@@ -19,12 +19,15 @@ pub(crate) enum Hits {
 }
 
 impl Throttle {
-    /// Takes or gives back the hits that were reported, whatever other limits say. Must come before the store is asked.
+    /// Takes or gives back the hits that were reported, whatever other limits say. Must come before the
+    /// question is prepared.
     pub(crate) async fn settle_reported(&self, open: &mut Open<'_>, hits: Hits, now: Timestamp) {
+        if hits == Hits::Asked {
+            return;
+        }
         let is_meant = |claim: &&mut Claim<'_>| match hits {
-            Hits::Asked => false,
             Hits::Reported => claim.spec.reported && claim.ask.takes,
-            Hits::GivenBack => !claim.spec.name.is_of_candidate(),
+            _ => !claim.spec.name.is_of_candidate(),
         };
         let claims: PerAsk<_> = open.claims().into_iter().filter(is_meant).collect();
         for claim in claims {
