@@ -133,7 +133,7 @@ impl Refusal<'_> {
                         Status::Unauthenticated
                     }
                     Refused::Key { .. } | Refused::Cost { .. } => Status::InvalidArgument,
-                    Refused::StoreUnavailable => Status::Unavailable,
+                    Refused::TooManyOpen | Refused::StoreUnavailable => Status::Unavailable,
                 };
                 (refused.status(), grpc, refused.to_string().into())
             }

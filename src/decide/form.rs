@@ -56,9 +56,6 @@ pub(crate) enum BadCall {
     /// No request with this id waits for its end.
     #[error("no request of this id waits for its end in this process")]
     Ended,
-    /// Too many requests wait for their end.
-    #[error("too many requests were allowed and have not ended: settle them")]
-    TooManyOpen,
     #[error("`{0}` is missing: it has a part of the request that is asked about")]
     Missing(&'static str),
     #[error("`{0}` comes twice")]
@@ -159,7 +156,6 @@ impl From<BadCall> for Refusal<'_> {
             BadCall::Token => (401, Status::Unauthenticated),
             BadCall::Page => (403, Status::InvalidArgument),
             BadCall::Method => (405, Status::InvalidArgument),
-            BadCall::TooManyOpen => (503, Status::InvalidArgument),
             BadCall::Compressed => (501, Status::Unimplemented),
             BadCall::Missing(_)
             | BadCall::Twice(_)

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::check::RequestEnd;
 use crate::limit::time::Timestamp;
 use crate::throttle::Permit;
 
@@ -21,27 +20,20 @@ const WITHOUT_SLOT: Duration = Duration::from_secs(600);
 pub(crate) struct Leases(Mutex<BTreeMap<u128, Permit>>);
 
 impl Leases {
-    /// Keeps what a request holds.
-    ///
-    /// # Errors
-    /// The permit, where too many requests have not ended.
-    pub(crate) fn keep(&self, permit: Permit, now: Timestamp) -> Result<Lease<'_>, Permit> {
+    /// A place for what a request may hold. It is there before the limits are asked: a request that finds none takes
+    /// nothing. `None` if too many requests have not ended.
+    pub(super) fn reserve(&self) -> Option<Lease<'_>> {
         let mut permits = self.0.lock();
-        if permits.len() >= MOST {
-            return Err(permit);
-        }
-        let until = now.plus(permit.lease().unwrap_or(WITHOUT_SLOT));
-        let number = u128::from(until.as_micros()) << 64 | u128::from(fastrand::u64(..));
-        permits.insert(number, permit);
-        Ok(Lease { leases: self, number: Some(number) })
+        let number = (permits.len() < MOST).then(|| number(u64::MAX))?;
+        permits.insert(number, Permit::default());
+        Some(Lease { leases: self, number: Some(number) })
     }
 
-    /// Ends a request. Returns false where there is none with this id.
-    pub(super) fn settle(&self, ended: &RequestEnd) -> bool {
-        let is_id = ended.id.len() == 32 && !ended.id.starts_with('+');
-        let number = u128::from_str_radix(&ended.id, 16).ok().filter(|_| is_id);
-        let permit = number.and_then(|number| self.0.lock().remove(&number));
-        permit.map(|mut permit| permit.ended(ended.status, ended.used)).is_some()
+    /// Takes out what the request with this id holds.
+    pub(super) fn take(&self, id: &str) -> Option<Permit> {
+        let is_id = id.len() == 32 && !id.starts_with('+');
+        let number = u128::from_str_radix(id, 16).ok().filter(|_| is_id)?;
+        self.0.lock().remove(&number)
     }
 
     /// Ends the requests whose lease is over at `now`. `None` ends all.
@@ -66,7 +58,25 @@ pub(crate) struct Lease<'l> {
     number: Option<u128>,
 }
 
+/// A new number that begins with this time.
+fn number(until: u64) -> u128 {
+    u128::from(until) << 64 | u128::from(fastrand::u64(..))
+}
+
 impl Lease<'_> {
+    /// Keeps in its place what a request holds.
+    pub(super) fn keep(mut self, permit: Permit, now: Timestamp) -> Self {
+        let until = now.plus(permit.lease().unwrap_or(WITHOUT_SLOT));
+        let number = number(until.as_micros());
+        let mut permits = self.leases.0.lock();
+        if let Some(place) = self.number.replace(number) {
+            permits.remove(&place);
+        }
+        permits.insert(number, permit);
+        drop(permits);
+        self
+    }
+
     /// The request's id, for the answer to the caller.
     pub(super) fn tell(mut self) -> String {
         format!("{:032x}", self.number.take().unwrap_or_default())
@@ -90,24 +100,20 @@ mod tests {
     use crate::plan::{Figures, KeyDisplay};
     use crate::store::{Claim, Moment, ProcessStore, Store};
 
-    fn settlement(id: &str) -> RequestEnd {
-        RequestEnd::read(format!("{{\"id\": \"{id}\"}}").as_bytes()).unwrap_or_else(|_| panic!())
-    }
-
     #[test]
     fn a_request_ends_once_or_by_itself() {
         let (leases, now) = (Leases::default(), Timestamp::from_micros(1_000).unwrap());
-        let keep = || leases.keep(Permit::default(), now).unwrap().tell();
+        let keep = || leases.reserve().unwrap().keep(Permit::default(), now).tell();
         let (first, second) = (keep(), keep());
         for (id, is_there) in
             [(&*first, true), (&first, false), ("", false), ("0", false), (&second[1..], false)]
         {
-            assert_eq!(leases.settle(&settlement(id)), is_there, "{id}");
+            assert_eq!(leases.take(id).is_some(), is_there, "{id}");
         }
         leases.sweep(Some(now.plus(WITHOUT_SLOT - Duration::from_micros(1))));
         assert_eq!(leases.0.lock().len(), 1);
         leases.sweep(Some(now.plus(WITHOUT_SLOT)));
-        assert!(!leases.settle(&settlement(&second)));
+        assert!(leases.take(&second).is_none());
     }
 
     /// What a request holds of a limit with this lease.
@@ -128,23 +134,24 @@ mod tests {
         let (leases, now) = (Leases::default(), Timestamp::MIN);
         for (lease, seconds) in [("1s", 1), ("1h", 3_600)] {
             let until = now.plus(Duration::from_secs(seconds));
-            let id = || leases.keep(slot(lease), now).unwrap().tell();
+            let id = || leases.reserve().unwrap().keep(slot(lease), now).tell();
             let (settled, left) = (id(), id());
             leases.sweep(Some(until.plus_signed(-1)));
-            assert!(leases.settle(&settlement(&settled)), "{lease}");
+            assert!(leases.take(&settled).is_some(), "{lease}");
             leases.sweep(Some(until));
-            assert!(!leases.settle(&settlement(&left)), "{lease}");
+            assert!(leases.take(&left).is_none(), "{lease}");
         }
     }
 
     #[test]
     fn no_more_than_the_most_are_kept_and_those_of_a_caller_that_leaves_end() {
         let leases = Leases::default();
-        let keep = || leases.keep(Permit::default(), Timestamp::from_micros(1).unwrap());
-        let call: Vec<_> = (0..MOST).map(|_| keep().unwrap()).collect();
-        assert!(keep().is_err());
+        let mut call: Vec<_> = (0..MOST).map(|_| leases.reserve().unwrap()).collect();
+        assert!(leases.reserve().is_none());
+        let kept = call.pop().unwrap().keep(Permit::default(), Timestamp::from_micros(1).unwrap());
+        assert!(leases.reserve().is_none());
         drop(call);
-        keep().unwrap().tell();
+        kept.tell();
         assert_eq!(leases.0.lock().len(), 1);
     }
 }

@@ -146,8 +146,10 @@ impl Decider {
         };
         let answer = match form {
             Form::Settle => {
-                let is_open = self.leases.settle(&RequestEnd::read(&body)?);
-                is_open.then_some(()).ok_or(BadCall::Ended)?;
+                let RequestEnd { id, status, used } = RequestEnd::read(&body)?;
+                let permit = self.leases.take(&id).ok_or(BadCall::Ended)?;
+                let WorkerContext { throttle, clock, .. } = &*self.context;
+                permit.end(status, used, &throttle.store, clock.now()).await;
                 own(StatusCode::NO_CONTENT, None, Bytes::new())
             }
             Form::Envoy => {

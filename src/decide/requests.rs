@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, request};
 
 use super::form::{BadCall, Form};
+use super::leases::Lease;
 use super::{Asked, DecidedRequest, Decider, Question};
 use crate::answer::protocol::plain;
 use crate::answer::refusal::Refusal;
@@ -20,7 +21,7 @@ use crate::reading::{self, RequestHead, RequestReading, Seen, Sender, TIDEGATE_O
 use crate::request::client::PeerAddress;
 use crate::request::key::{Token, TokenReading, View};
 use crate::request::network::client_network;
-use crate::throttle::{Admission, LimitedRequest, MOST_LIMITS, Open, Quotas, Taken};
+use crate::throttle::{Admission, LimitedRequest, MOST_LIMITS, Open, Quotas, Refused, Taken};
 
 /// A request whose record has begun.
 struct AskedRequest {
@@ -52,6 +53,8 @@ struct BegunRequest<'b, 'p> {
     open: Open<'p>,
     record: &'b mut RequestRecord,
     refusal: Option<Refusal<'p>>,
+    /// Room for what the request holds until its end.
+    place: Option<Lease<'p>>,
 }
 
 impl Decider {
@@ -80,7 +83,8 @@ impl Decider {
             return Err(BadCall::TooManyLimits);
         }
         let is_void = begun.iter().any(|begun| begun.refusal.is_some());
-        let mut opens: Vec<_> = begun.iter_mut().map(|begun| &mut begun.open).collect();
+        let asking = begun.iter_mut().filter(|begun| begun.refusal.is_none());
+        let mut opens: Vec<_> = asking.map(|begun| &mut begun.open).collect();
         let now = self.context.clock.now();
         let mut taken = self.context.throttle.take_together(&mut opens, is_void, now).await;
         let mut decided = Vec::with_capacity(begun.len());
@@ -167,9 +171,9 @@ impl Decider {
         plan: &'p Plan,
     ) -> BegunRequest<'b, 'p> {
         let ReadRequest { method, headers, id, question, record, reading, refusal } = read;
-        let (mut open, mut refusal) = (Open::default(), refusal.take());
+        let (mut open, mut refusal, mut place) = (Open::default(), refusal.take(), None);
         let Some((reading, token)) = reading else {
-            return BegunRequest { view: None, open, record, refusal };
+            return BegunRequest { view: None, open, record, refusal, place };
         };
         let view = View {
             token: Token(token),
@@ -185,13 +189,17 @@ impl Decider {
         match throttle.begin(request, limits, &mut open) {
             Err(refused) => refusal = Some(Refusal::Limits(refused)),
             Ok(()) => {
+                if form.tells_end() && open.is_held_to_the_end() {
+                    place = self.leases.reserve();
+                    refusal = place.is_none().then_some(Refusal::Limits(Refused::TooManyOpen));
+                }
                 throttle.settle_reported(&mut open, question.hits, now).await;
                 throttle.prepare(request, &mut open);
             }
         }
         // If the caller leaves before the limits have decided, the request counts as held.
         record.findings.decision = DecisionKind::Delayed;
-        BegunRequest { view: Some(view), open, record, refusal }
+        BegunRequest { view: Some(view), open, record, refusal, place }
     }
 
     /// Ends the decision about a request, and makes the answer for its client.
@@ -202,7 +210,7 @@ impl Decider {
         taken: Taken,
         active: &'p Active,
     ) -> DecidedRequest<'p> {
-        let BegunRequest { view, mut open, record, refusal } = begun;
+        let BegunRequest { view, mut open, record, refusal, place } = begun;
         let (mut quotas, findings) = (Quotas::new(), &mut record.findings);
         let now = self.context.clock.at(record.began);
         let ended = match (refusal, &view) {
@@ -217,21 +225,13 @@ impl Decider {
         };
         findings.decision = DecisionKind::default();
         let mut lease = None;
-        let ended = ended.and_then(|Admission { permit, decision, over }| {
-            findings.decision = decision;
-            if !form.tells_end() || permit.is_empty() {
-                findings.permit = permit;
-                return Ok(over);
-            }
-            lease = Some(self.leases.keep(permit, now).map_err(|permit| {
-                // The request does not go on.
-                permit.give_back();
-                BadCall::TooManyOpen
-            })?);
-            Ok(over)
-        });
         let (answer, refused) = match ended {
-            Ok(over) => {
+            Ok(Admission { permit, decision, over }) => {
+                findings.decision = decision;
+                match place.filter(|_| !permit.is_empty()) {
+                    Some(place) => lease = Some(place.keep(permit, self.context.clock.now())),
+                    None => findings.permit = permit,
+                }
                 // This is no answer for the client, which gets that of its API.
                 let mut answer = Response::new(Bytes::new());
                 *answer.status_mut() = form.allowed();

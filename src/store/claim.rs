@@ -279,7 +279,7 @@ impl<'p> Claim<'p> {
 
     /// Whether something may go back after the request has gone on: the limit is settled later, or the
     /// claim holds a slot.
-    pub(super) fn is_held_to_the_end(&self) -> bool {
+    pub(crate) fn is_held_to_the_end(&self) -> bool {
         self.spec.is_settled() || matches!(self.ask.algorithm, Algorithm::Concurrency(_))
     }
 

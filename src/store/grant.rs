@@ -170,7 +170,7 @@ impl Grant {
         left.unwrap_or(source)
     }
 
-    fn question(&self) -> BucketAsk<'_> {
+    pub(super) fn question(&self) -> BucketAsk<'_> {
         BucketAsk { spec: &self.spec, key: &self.key, ask: self.ask }
     }
 

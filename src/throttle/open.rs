@@ -54,6 +54,12 @@ impl<'p> Open<'p> {
         self.limits.len()
     }
 
+    /// Whether something may go back when the request has ended.
+    pub(crate) fn is_held_to_the_end(&self) -> bool {
+        let mut claims = self.limits.iter().map(|limit| &limit.claim);
+        claims.any(Claim::is_held_to_the_end)
+    }
+
     /// Whether no limit has anything to say about the request.
     pub(super) fn is_empty(&self) -> bool {
         self.limits.is_empty() && self.unread.is_empty()

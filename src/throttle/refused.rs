@@ -38,6 +38,9 @@ pub enum Refused<'p> {
         /// The answer to the client, as that limit or the file's default has it.
         answer: &'p Arc<AnswerSpec>,
     },
+    /// Too many requests wait for their end.
+    #[error("too many requests were allowed and have not ended: settle them")]
+    TooManyOpen,
     /// Redis does not decide, and an enforcing limit has `on_store_error = "reject"`.
     #[error("the limits of this request cannot be checked at the moment")]
     StoreUnavailable,
@@ -52,7 +55,7 @@ impl Refused<'_> {
             Self::Key { error, .. } if error.is_without_keys() => 503,
             Self::Key { error, .. } if error.asks_for_credentials() => 401,
             Self::Key { .. } | Self::Cost { .. } => 400,
-            Self::StoreUnavailable => 503,
+            Self::TooManyOpen | Self::StoreUnavailable => 503,
         }
     }
 
@@ -67,6 +70,7 @@ impl Refused<'_> {
             Self::Key { error, .. } => error.reason(),
             Self::Cost { .. } => "bad_cost",
             Self::Throttled { .. } => "throttled",
+            Self::TooManyOpen => "too_many_open",
             Self::StoreUnavailable => "store",
         }
     }

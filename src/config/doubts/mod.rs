@@ -14,7 +14,8 @@ use super::section::plans::PlansDraft;
 use super::section::route::RouteDraft;
 use super::section::values::{Named, Names};
 use crate::plan::{
-    Action, Balance, DecideSpec, Endpoint, JwtSpec, ListenAddress, ServerSpec, UpstreamSpec,
+    Action, Balance, CostSpec, DecideSpec, Endpoint, JwtSpec, ListenAddress, ServerSpec,
+    UpstreamSpec,
 };
 use crate::request::key::KeySource;
 use crate::request::overrides::Part;
@@ -126,14 +127,15 @@ impl Whole<'_> {
         let is_decided = self.decide.0.listen.is_some();
         for Named { name, span, value } in self.limits {
             let Some(spec) = value.as_ref().filter(|it| it.on).map(|it| &it.spec) else { continue };
-            if spec.reported && (!is_decided || spec.awaits_end()) {
+            let is_told = !spec.awaits_end() || matches!(spec.cost, CostSpec::Response { .. });
+            if spec.reported && !(is_decided && is_told) {
                 let title =
                     format!("nobody reports to the limit \"{name}\": its `reported` has no effect");
                 let expected = match is_decided {
                     true => {
-                        "Envoy's calls leave out a limit that needs the end of a request: remove `count_when` and the cost of the response"
+                        "Envoy's calls leave out a limit that needs the end of a request: remove `count_when`"
                     }
-                    false => "expected `[decide]` with a `listen`, where Envoy asks",
+                    false => "expected `[decide]` with a `listen`, where other proxies report",
                 };
                 self.cx.warning(span, title, expected);
             }

@@ -75,7 +75,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
     setting(at!(count_when, count_when), Kind::Table(&COUNT_WHEN), Words("every request"),
         "only responses with these statuses count; requests with other statuses get back what they took"),
     setting(at!(reported), Kind::Flag, Value("false"),
-        "hits that another proxy reports when a request is over are taken whatever remains, down to 100 bursts below zero; a call that only looks is over the limit while less than one token is left"),
+        "what another proxy reports when a request is over (hits of Envoy, `used` of `/settle`) is taken whatever remains, down to 100 bursts below zero; a call that only looks is over the limit while less than one token is left"),
     field("wait", Kind::Duration(Zero::Allowed), Value("\"0s\""),
         "a request that would be allowed within this time is held until then; without `wait` a leaky bucket holds as long as its queue needs, and with `\"0s\"` it holds nothing"),
     setting(at!(max_waiting), Kind::Whole(0, 1_000_000), Value("1000"),

@@ -117,7 +117,7 @@ const SETTLED: &str = "[limits.slots]\nkey = [\"ip\"]\nalgorithm = \"concurrency
      [[routes]]\npath = \"/slots\"\nlimits = [\"slots\"]\n[[routes]]\npath = \"/tokens\"\nlimits = [\"tokens\"]\n\
      [[routes]]\npath = \"/failed\"\nlimits = [\"failed\"]\n";
 
-fn settle(address: SocketAddr, body: &Value) -> u16 {
+pub(super) fn settle(address: SocketAddr, body: &Value) -> u16 {
     post(address, "/settle", &body.to_string()).status
 }
 

@@ -202,10 +202,14 @@ fn one_address_in_another_spelling_is_the_same_client() {
     assert_eq!(allowed, [true, true, false]);
 }
 
+const TOO_MANY: &str = "too many requests were allowed and have not ended: settle them";
+
 #[test]
 fn requests_that_nobody_ends_are_bounded_and_others_go_on() {
     let settled = "[limits.failed]\nkey = []\nrate = \"1000000/s\"\ncount_when = { status = [\"401\"] }\n\
-                   [[routes]]\npath = \"/settled\"\nlimits = [\"failed\"]\n";
+                   [limits.plain]\nkey = []\nrate = \"1000000/365d\"\n\
+                   [[routes]]\npath = \"/settled\"\nlimits = [\"plain\", \"failed\"]\n\
+                   [[routes]]\npath = \"/plain\"\nlimits = [\"plain\"]\n";
     let proxy = deciding("", &format!("{settled}{PER_CLIENT}"));
     let mut caller = Connection::open(asked_at(&proxy));
     let list = format!("[{}]", vec![r#"{"path": "/settled"}"#; 1_000].join(","));
@@ -219,6 +223,9 @@ fn requests_that_nobody_ends_are_bounded_and_others_go_on() {
     };
     let one = ask("/check", &json!({ "path": "/settled" })).json();
     assert_eq!((&one["allowed"], &one["id"]), (&json!(false), &json!(null)));
+    assert_eq!((&one["reason"], &one["limits"]), (&json!(TOO_MANY), &json!([])));
+    let plain = ask("/check", &json!({ "path": "/plain" })).json();
+    assert_eq!(plain["limits"][0]["remaining"], 899_999, "a regression: the 503 kept its tokens");
     assert_eq!(ask("/check", &json!({ "path": "/a/b" })).json()["allowed"], true);
     assert_eq!(ask("/settle", &json!({ "id": first[0]["id"], "status": 200 })).status, 204);
     assert_eq!(ask("/settle", &json!({ "id": first[0]["id"], "status": 200 })).status, 404);

@@ -1,13 +1,18 @@
 //! Hits that Envoy reports at a stream's end: they are used already.
 
+use serde_json::json;
+
 use super::*;
-use crate::process::decide::deciding;
+use crate::process::decide::check::{check, settle};
+use crate::process::decide::{asked_at, deciding};
+use crate::support::client::get;
 use crate::support::redis::in_both_stores;
 
 fn file(algorithm: &str, reported: &str) -> String {
     format!(
         "[limits.tokens]\nkey = []\nrate = \"1000/h\"\nalgorithm = \"{algorithm}\"\n{reported}\
          [limits.other]\nkey = []\nrate = \"1/h\"\n\
+         [limits.closed]\nkey = []\nrate = \"0/s\"\n\
          [[routes]]\npath = \"/{{*rest}}\"\nlimits = [\"tokens\", \"other\"]\n"
     )
 }
@@ -38,6 +43,37 @@ fn what_was_used_counts_whatever_remains() {
     }
 }
 
+/// At zero it is not below zero. A sliding window and a sliding log do not tell the two apart.
+#[test]
+fn a_report_is_allowed_until_the_bucket_is_below_zero() {
+    for (algorithm, at_zero) in
+        [("token-bucket", OK), ("fixed-window", OK), ("sliding-window", OVER_LIMIT)]
+    {
+        in_both_stores(|store| {
+            let file = file(algorithm, REPORTED).replace("1000/h", "1000/365d");
+            let proxy = deciding("", &format!("[store]\n{store}{file}"));
+            let mut envoy = open(&proxy);
+            let said = [1_000, 1, 1].map(|n| ask(&mut envoy, &[hits("tokens", n)]).overall_code);
+            assert_eq!(said, [OK, at_zero, OVER_LIMIT], "{store} {algorithm}");
+        });
+    }
+}
+
+/// The call gives and takes as ever, but what is used is used: a log holds no more than its limit.
+#[test]
+fn a_sliding_log_takes_a_report_that_fills_it() {
+    in_both_stores(|store| {
+        let proxy = deciding("", &format!("[store]\n{store}{}", file("sliding-log", REPORTED)));
+        let mut envoy = open(&proxy);
+        let mut ask = |n| ask(&mut envoy, &[hits("tokens", n)]).said()[0];
+        assert_eq!(
+            [ask(900), ask(0), ask(300), ask(0)],
+            [(OK, 100), (OK, 100), (OK, 0), (OVER_LIMIT, 0)],
+            "{store}"
+        );
+    });
+}
+
 /// A window or a bucket below zero owes what was reported, down to 100 bursts.
 #[test]
 fn a_bucket_owes_what_was_reported_within_bounds() {
@@ -64,6 +100,16 @@ fn it_counts_where_another_limit_refuses_and_the_default_of_a_call_is_a_report()
         assert_eq!(ask(&mut envoy, std::slice::from_ref(&one)).overall_code, OK, "{store}");
         assert_eq!(ask(&mut envoy, &[one]).overall_code, OVER_LIMIT, "{store}");
         assert_eq!(ask(&mut envoy, &[hits("tokens", 0)]).said(), [(OK, 998)], "{store}");
+        let closed = ask(&mut envoy, &[descriptor(&[("limit", "tokens, closed")])]);
+        assert_eq!(closed.overall_code, OVER_LIMIT, "{store}");
+        let both = ask(&mut envoy, &[hits("tokens, closed", 7), hits("closed", 1)]);
+        assert_eq!(both.overall_code, OVER_LIMIT, "{store}");
+        let left = ask(&mut envoy, &[hits("tokens", 0)]).said();
+        assert_eq!(
+            left,
+            [(OK, 990)],
+            "{store}: a regression: beside a closed limit it did not count"
+        );
         // And a report over the limit keeps the others from taking.
         let proxy = deciding("", &format!("[store]\n{}{}", "", file("token-bucket", REPORTED)));
         let mut envoy = open(&proxy);
@@ -102,4 +148,33 @@ fn negative_hits_give_back() {
             assert_eq!(left, (OK, capacity), "{store} {algorithm}: no more than was taken");
         });
     }
+}
+
+/// What `/settle` says is a report too, and other requests take their cost as ever.
+#[test]
+fn what_settle_says_is_bounded_too_and_requests_take_their_cost() {
+    in_both_stores(|store| {
+        let limits = "[limits.used]\nkey = []\nrate = \"1000/h\"\nreported = true\n\
+                      cost = { response_header = \"x-used\", estimate = 10 }\n\
+                      [limits.plain]\nkey = []\nrate = \"2/h\"\nreported = true\n\
+                      [[routes]]\npath = \"/used\"\nlimits = [\"used\"]\n\
+                      [[routes]]\npath = \"/plain\"\nlimits = [\"plain\"]\n";
+        let proxy = deciding("", &format!("[store]\n{store}{limits}"));
+        let asked = asked_at(&proxy);
+        let one = |path: &str| check(asked, &json!({ "path": path }));
+        let leases = [0; 3].map(|_| one("/used")["id"].clone());
+        let debt = || {
+            let path = "/api/limits/used/keys/";
+            get(proxy.admin(), path, &[("host", "localhost")]).json()["retry_after_ms"].as_u64()
+        };
+        for (id, most) in leases.into_iter().zip([99, 100, 100]) {
+            assert_eq!(settle(asked, &json!({ "id": id, "used": 1_000_000_000 })), 204, "{store}");
+            let hours = debt().unwrap().div_ceil(3_600_000);
+            assert!((most - 1..=most + 1).contains(&hours), "{store}: {hours} h instead of {most}");
+        }
+        let said = [0; 4].map(|_| one("/plain")["decision"].clone());
+        assert_eq!(said, ["allowed", "allowed", "rejected", "rejected"], "{store}");
+        let wait = one("/plain")["limits"][0]["retry_after_ms"].as_u64().unwrap();
+        assert!(wait <= 1_800_000, "{store}: what is refused takes nothing: {wait}");
+    });
 }
