@@ -6,8 +6,11 @@ use std::process::Stdio;
 use std::sync::mpsc::channel;
 
 use crate::support::client::{Connection, get};
+use crate::support::http2;
+use crate::support::metrics::Metrics;
 use crate::support::port::Port;
 use crate::support::proxy::Proxy;
+use crate::support::redis::RedisServer;
 use crate::support::tidegate::program;
 use crate::support::upstream::{Upstream, read_request};
 use crate::support::{PATIENCE, wait_until};
@@ -300,4 +303,81 @@ fn all_workers_take_connections() {
     assert!((2..=4).contains(&connections), "{connections}");
     assert_eq!(proxy.stop().code(), Some(0));
     assert!(clients[0].is_closed());
+}
+
+/// Slots stayed taken in Redis for their whole lease, and held clients were banned: whatever a request may hold, held by
+/// many at once.
+#[test]
+fn a_drain_of_a_busy_process_leaves_no_slot_and_no_ban_in_redis() {
+    let (redis, (api, told, _go)) = (RedisServer::start(), Upstream::slow());
+    let config = Proxy::to(&api)
+        .server("workers = 2\ndrain_timeout = \"2s\"")
+        .section("[decide]\nlisten = \"LISTEN\"")
+        .admin()
+        .store(&redis.fields())
+        .upstream("on_abort = \"finish\"")
+        .limit("slots", "key = []\nalgorithm = \"concurrency\"\nlimit = 40\nlease = \"1h\"")
+        .limit(
+            "bytes",
+            "key = []\nalgorithm = \"fixed-window\"\nrate = \"1000000/365d\"\n\
+             cost = { response_bytes = true, estimate = 1000 }",
+        )
+        .limit(
+            "even",
+            "key = []\nalgorithm = \"leaky-bucket\"\nrate = \"1/h\"\nqueue = 9\n\
+             ban = { after = 2, within = \"1h\", for = \"1h\" }",
+        )
+        .route("path = \"/even\"\nlimits = [\"even\"]")
+        .route("path = \"/{*rest}\"\nlimits = [\"slots\", \"bytes\"]");
+    let (mut proxy, other) = (config.start(), config.start());
+    let remaining = |limit: &str| {
+        let path = format!("/api/limits/{limit}/keys/");
+        get(other.admin(), &path, &[("host", "localhost")]).json()["remaining"].as_u64().unwrap()
+    };
+    // Ten by each protocol, of which each second client leaves. The API goes on with all of them.
+    let slow = "GET /slow HTTP/1.1\r\nhost: a\r\n\r\n";
+    let mut old: Vec<_> = (0..10).map(|_| Connection::open(proxy.address)).collect();
+    old.iter_mut().for_each(|client| client.send(slow));
+    let mut client = http2::Client::open(proxy.address);
+    let mut new: Vec<_> = (0..10).map(|_| client.begin("GET", "/slow", &[])).collect();
+    (0..20).for_each(|_| told.recv_timeout(PATIENCE).unwrap());
+    old.truncate(5);
+    new.truncate(5);
+    let line = proxy.log.wait("listening", |line| line["setting"] == "decide.listen");
+    let asked: SocketAddr = line["address"].as_str().unwrap().parse().unwrap();
+    let list = format!("[{}]", [r#"{"path": "/slow"}"#; 5].join(","));
+    let leases = Connection::open(asked).request("POST", "/check", &[], list.as_bytes()).json();
+    assert!(leases.as_array().unwrap().iter().all(|lease| lease["id"].is_string()), "{leases}");
+    // The first passes, and the others are held.
+    assert_eq!(get(proxy.address, "/even", &[]).status, 200);
+    let mut held: Vec<_> = (0..5).map(|_| Connection::open(proxy.address)).collect();
+    held.iter_mut().for_each(|client| client.send("GET /even HTTP/1.1\r\nhost: a\r\n\r\n"));
+    wait_until("all are held", || Metrics::of(proxy.admin()).value("tidegate_waiting") == 5.0);
+    assert_eq!(remaining("slots"), 15);
+    let (address, (tell, coming)) = (proxy.address, channel());
+    let load: Vec<_> = (0..4)
+        .map(|_| {
+            let tell = tell.clone();
+            std::thread::spawn(move || {
+                while let Ok(mut stream) = TcpStream::connect(address) {
+                    let _ = stream.write_all(b"GET /fast HTTP/1.0\r\n\r\n");
+                    let _ = stream.read_to_end(&mut Vec::new());
+                    let _ = tell.send(());
+                }
+            })
+        })
+        .collect();
+    (0..50).for_each(|_| coming.recv_timeout(PATIENCE).unwrap());
+    proxy.signal("TERM");
+    assert_eq!(proxy.wait().code(), Some(0));
+    load.into_iter().for_each(|client| client.join().unwrap());
+    for mut client in held {
+        assert_eq!(client.reply("GET").status, 429);
+    }
+    assert_eq!(remaining("slots"), 40);
+    // Those whose end nobody knows cost their estimate, and the others what they were.
+    let used = 1_000_000 - remaining("bytes");
+    assert!((25_000..100_000).contains(&used), "{used}");
+    let limits = get(other.admin(), "/api/limits", &[("host", "localhost")]).json();
+    assert_eq!(limits["overrides"], serde_json::json!([]));
 }

@@ -425,3 +425,25 @@ fn every_limit_stays_in_shadow_after_a_reload_and_a_handover() {
     passes();
     heir.stop();
 }
+
+/// The new process answers 404 for an `id` of the old one. What that holds is not lost.
+#[test]
+fn what_the_old_process_has_allowed_ends_with_it() {
+    let (program, redis) = (Program::new(), RedisServer::start());
+    let config = Proxy::answering()
+        .section("[decide]\nlisten = \"LISTEN\"")
+        .store(&redis.fields())
+        .limit("slots", "algorithm = \"concurrency\"\nlimit = 1\nlease = \"1h\"\nkey = []");
+    let mut proxy = program.start(&config);
+    let line = proxy.log.wait("listening", |line| line["setting"] == "decide.listen");
+    let asked: SocketAddr = line["address"].as_str().unwrap().parse().unwrap();
+    let ask = |path: &str, body: &str| {
+        Connection::open(asked).request("POST", path, &[], body.as_bytes())
+    };
+    let lease = ask("/check", r#"{"path": "/"}"#).json();
+    let _heir = Heir::of(&proxy);
+    let ended = ask("/settle", &format!("{{\"id\": {}}}", lease["id"]));
+    assert_eq!(ended.status, 404, "{lease}");
+    assert_eq!(proxy.wait_for_exit().code(), Some(0));
+    assert_eq!(ask("/check", r#"{"path": "/"}"#).json()["allowed"], true);
+}

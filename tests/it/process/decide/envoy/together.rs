@@ -325,3 +325,32 @@ fn a_hundred_calls_at_once_on_one_connection_share_one_bucket() {
         assert_eq!(codes.filter(|code| *code == OK).count(), 60, "{store}");
     });
 }
+
+/// Each limit counts what it has said by itself, although nothing was taken: for the descriptors of a call, and for a
+/// request with two limits.
+#[test]
+fn a_limit_counts_its_own_decision_where_another_one_refuses() {
+    let limits = "[limits.one]\nkey = []\nrate = \"1/h\"\n[limits.two]\nkey = []\nrate = \"9/h\"\n\
+                  [[routes]]\npath = \"/{*rest}\"\nlimits = [\"one\", \"two\"]\n";
+    in_both_stores(|store| {
+        let proxy = deciding("", &format!("[store]\n{store}{limits}"));
+        let mut envoy = open(&proxy);
+        let of = |name: &str| descriptor(&[("limit", name)]);
+        let counted = || {
+            let metrics = Metrics::of(proxy.admin());
+            [("one", "allowed"), ("one", "rejected"), ("two", "allowed"), ("two", "rejected")].map(
+                |(limit, decision)| {
+                    let labels = format!("{{limit=\"{limit}\",decision=\"{decision}\"}}");
+                    metrics.value(&format!("tidegate_decisions_total{labels}"))
+                },
+            )
+        };
+        assert_eq!(ask(&mut envoy, &[of("one"), of("two")]).overall_code, OK);
+        assert_eq!(counted(), [1.0, 0.0, 1.0, 0.0], "{store}");
+        assert_eq!(ask(&mut envoy, &[of("one"), of("two")]).overall_code, OVER_LIMIT);
+        assert_eq!(counted(), [1.0, 1.0, 2.0, 0.0], "{store}");
+        assert_eq!(ask(&mut envoy, &[descriptor(&[("path", "/a")])]).overall_code, OVER_LIMIT);
+        assert_eq!(counted(), [1.0, 2.0, 3.0, 0.0], "{store}");
+        assert_eq!(ask(&mut envoy, &[of("two")]).said(), [(OK, 7)], "{store}: nothing was taken");
+    });
+}
