@@ -287,6 +287,7 @@ fn shown(bucket: &Value) -> String {
             plans.iter().map(|(name, rate)| format!("{name} {}", text(rate))).collect();
         lines.push(("by plan", plans.join(", ")));
     }
+    lines.extend(bucket["note"].as_str().map(|note| ("plan", format!("unknown: {note}"))));
     lines.push(match &bucket["held_ms"] {
         Value::Null => ("passes in", time(&bucket["retry_after_ms"])),
         held => ("held for", time(held)),

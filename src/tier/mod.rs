@@ -116,8 +116,33 @@ impl TierRule {
         Some(Cow::Owned(builder.finish()))
     }
 
-    /// Whether a limit with this key counts by the part that names the plan, and by nothing else.
-    pub(crate) fn is_key(&self, limit: &KeySpec) -> bool {
-        limit.sources == self.by.sources
+    /// The plan of the requests that a limit counts under this key. `None` if they may have different plans.
+    pub(crate) fn of_limit_key(&self, limit: &KeySpec, key: &Key) -> Option<RequestTier<'_>> {
+        if limit.sources == self.by.sources {
+            return Some(self.of_key(Some(key)));
+        }
+        // The parts whose values the key has, and those that its requests lack.
+        let mut told = Vec::new();
+        for (part, (index, value)) in limit.sources.iter().zip(key.parts()) {
+            let sources = part.alternatives();
+            let lacks = if value.is_some() { index } else { sources.len() };
+            told.extend(sources.iter().take(lacks).map(|source| (source, None)));
+            told.extend(sources.get(lacks).map(|source| (source, value)));
+        }
+        // Perhaps the token does not verify. Then no other secret was looked for.
+        let is_unsure = told.iter().any(|it| matches!(it, (KeySource::Jwt(_), None)));
+        for (index, source) in self.by.sources.first()?.alternatives().iter().enumerate() {
+            match told.iter().find(|(part, _)| *part == source)? {
+                (_, Some(value)) => {
+                    let mut builder = KeyBuilder::default();
+                    builder.alternative(index);
+                    builder.push(value);
+                    return Some(self.of_key(Some(&builder.finish())));
+                }
+                (_, None) if is_unsure => return None,
+                (_, None) => {}
+            }
+        }
+        Some(self.of_key(None))
     }
 }

@@ -13,10 +13,17 @@ use crate::limit::name::Name;
 use crate::limit::rate::Cost;
 use crate::limit::waiting::MaxWait;
 use crate::observe::{events, millis_up};
-use crate::plan::{Figures, LimitSpec, OnStoreError, Plan};
+use crate::plan::{Figures, FiguresOf, LimitSpec, OnStoreError, Plan};
 use crate::redis::CallError;
 use crate::request::overrides::KeyOverrides;
 use crate::store::{BucketAsk, BucketKey};
+
+/// See [`Admin::figures`].
+type FoundFigures = (Figures, Option<Name>, Option<&'static str>);
+
+/// What is said of a bucket whose requests may have any plan.
+const NO_PLAN: &str =
+    "the key does not tell the plan: these are the limit's own figures, and a plan has others";
 
 impl Admin {
     /// The tokens that a bucket has left, its figures, and when it is full again.
@@ -28,7 +35,7 @@ impl Admin {
     ) -> Result<AdminResponse, ApiProblem> {
         let bucket = &key_of(plan, spec, key)?;
         let running = self.listed(spec.name.as_str(), &key.text);
-        let (figures, tier) = self.figures(plan, spec, key);
+        let (figures, tier, note) = self.figures(plan, spec, key);
         let mut algorithm = figures.at(self.clocks());
         let (mut remaining, mut retry, mut held, mut reset) = (None, None, None, None);
         let mut is_here = false;
@@ -68,6 +75,7 @@ impl Admin {
             "rate": figures.rate(),
             "burst": algorithm.and_then(|it| it.known_capacity()),
             "plan": tier.as_ref().map(Name::as_str),
+            "note": note,
             "plans": plans(spec),
             "remaining": remaining,
             "retry_after_ms": retry,
@@ -101,20 +109,25 @@ impl Admin {
         Ok(done())
     }
 
-    /// The figures that are in force for a key now, and the plan that has them. A request of this key may have another
-    /// plan, if the plan is not read from the key.
-    fn figures(&self, plan: &Plan, spec: &LimitSpec, key: &AskedKey) -> (Figures, Option<Name>) {
+    /// The figures that are in force for a key now, the plan that has them, and a note if requests of this key may have
+    /// other figures.
+    fn figures(&self, plan: &Plan, spec: &LimitSpec, key: &AskedKey) -> FoundFigures {
         let running = self.listed(spec.name.as_str(), &key.text);
         let running = running.filter(|running| running.is_in_force);
         let wanted = running.as_ref().map(|running| &running.entry.wanted);
         let running = spec.counting.as_ref().zip(wanted);
         let running = running.and_then(|(counting, wanted)| counting.figures(wanted).ok());
         let plain = key.plain.as_ref().unwrap_or(&key.shown);
-        let rule = plan.tiers.as_ref().filter(|rule| rule.is_key(&spec.key));
-        let tier = rule.and_then(|rule| rule.of_key(key.plain.as_ref()).name);
-        let in_plan = tier.and_then(|tier| spec.of_tier(tier));
+        let tier = match plan.tiers.as_ref().filter(|_| !spec.tiers.is_empty()) {
+            // A hash says no plan.
+            Some(rule) if key.plain.is_none() && rule.by.has_secrets() => None,
+            Some(rule) => rule.of_limit_key(&spec.key, plain).map(|tier| tier.name),
+            None => Some(None),
+        };
+        let in_plan = tier.flatten().and_then(|tier| spec.of_tier(tier));
         let chosen = spec.choose(plain, in_plan, running.as_ref());
-        (chosen.figures.clone(), chosen.of.plan().cloned())
+        let is_unknown = tier.is_none() && chosen.of == FiguresOf::Limit;
+        (chosen.figures.clone(), chosen.of.plan().cloned(), is_unknown.then_some(NO_PLAN))
     }
 
     /// Asks a bucket. With `is_here`, asks the bucket of this process, which decides while Redis is away.
@@ -148,7 +161,7 @@ impl Admin {
 /// The key of the bucket. The name of a Redisson limiter has the plain values. The overrides in proxy.toml have plain
 /// values, too.
 fn key_of(plan: &Plan, spec: &LimitSpec, key: &AskedKey) -> Result<BucketKey, ApiProblem> {
-    let says_plan = plan.tiers.as_ref().is_some_and(|rule| rule.is_key(&spec.key));
+    let says_plan = plan.tiers.as_ref().is_some_and(|it| it.by.sources == spec.key.sources);
     match &key.plain {
         Some(plain) if spec.limiter.is_some() => Ok(plain.clone().into()),
         None if spec.limiter.is_some()

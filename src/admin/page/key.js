@@ -69,7 +69,7 @@ async function showBucket() {
       bucket.rate,
       bucket.retry_after_ms ? `the next passes in ${left(bucket.retry_after_ms)}` : remaining === 0 ? null : "the next passes now",
       bucket.reset_ms ? `full again in ${left(bucket.reset_ms)}` : null,
-      bucket.override ? "overridden" : null,
+      bucket.override ? "overridden" : null, bucket.plan && `plan ${bucket.plan}`, bucket.note,
       bucket.here ? "counted in this process alone, because Redis is away" : null,
     ];
     byId("bucket").replaceChildren(

@@ -203,3 +203,45 @@ fn explain_and_limits_get_say_the_plan_of_the_file() {
     assert_eq!(bucket("bob"), (json!("team"), json!(20)));
     assert_eq!(bucket("eve"), (json!("pro"), json!(5)));
 }
+
+/// A limit by a key or an address showed the limit's own figures for the key of a customer with a plan.
+#[test]
+fn a_bucket_has_the_figures_of_its_keys_plan_or_says_that_it_does_not_know() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("plans.txt"), "bob team\n").unwrap();
+    let section = BY_USER.replace("FOLDER", folder.path().to_str().unwrap());
+    let limit = |key: &str| USER.replace("[\"header:x-user\"]", key);
+    let proxy = Proxy::answering()
+        .admin()
+        .section(&section)
+        .limit("either", &limit("[\"header:x-user | ip\"]"))
+        .limit("both", &limit("[\"path\", \"header:x-user\"]"))
+        .limit("second", &limit("[\"header:x-other | header:x-user\"]"))
+        .limit("address", &limit("[\"ip\"]"))
+        .start();
+    let own = "the key does not tell the plan";
+    for (limit, key, plan, burst, note) in [
+        ("either", "bob", json!("team"), 20, ""),
+        ("either", "%252=192.0.2.1", json!("pro"), 5, ""),
+        ("both", "%2Fa%7Cbob", json!("team"), 20, ""),
+        ("both", "%2Fa%7C%25-", json!("pro"), 5, ""),
+        ("second", "%252=bob", json!("team"), 20, ""),
+        ("second", "bob", json!(null), 2, own),
+        ("address", "192.0.2.1", json!(null), 2, own),
+    ] {
+        let path = format!("/api/limits/{limit}/keys/{key}?plain");
+        let bucket = get(proxy.admin(), &path, &[("host", "localhost")]).json();
+        assert_eq!(
+            (&bucket["plan"], &bucket["burst"]),
+            (&plan, &json!(burst)),
+            "{limit}: {bucket}"
+        );
+        let said = bucket["note"].as_str().unwrap_or_default();
+        assert!(said.starts_with(note) && said.is_empty() == note.is_empty(), "{limit}: {bucket}");
+    }
+    let mut command = program();
+    let admin = format!("http://{}", proxy.admin());
+    command.args(["limits", "get", "address", "192.0.2.1", "--admin", &admin]);
+    let said = String::from_utf8(command.output().unwrap().stdout).unwrap();
+    assert!(said.contains("plan       unknown: the key does not tell the plan"), "{said}");
+}
