@@ -43,6 +43,9 @@ pub(crate) enum Fact {
     LimiterFigures,
 }
 
+/// A fact that a limit reads, with the parts of a request beside it: see [`Fact::of_limit`].
+pub(crate) type LimitFact<'p> = (Fact, &'p [KeySource]);
+
 /// What is assumed about a fact that the log does not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Assumed {
@@ -66,11 +69,16 @@ pub struct Assumption {
 }
 
 impl Fact {
-    /// The facts that a limit reads. `rule` says how the plan of a request is found.
-    pub(super) fn of_limit(spec: &LimitSpec, rule: Option<&TierRule>) -> Vec<Self> {
-        let mut facts: Vec<_> = Self::of_key(&spec.key).collect();
+    /// The facts that a limit reads. `rule` says how the plan of a request is found. A request that has one of the parts
+    /// beside a fact is counted without this fact.
+    pub(super) fn of_limit<'p>(
+        spec: &'p LimitSpec,
+        rule: Option<&'p TierRule>,
+    ) -> Vec<LimitFact<'p>> {
         let rule = rule.filter(|_| !spec.tiers.is_empty());
-        facts.extend(rule.into_iter().flat_map(|rule| Self::of_key(&rule.by)));
+        let of_keys =
+            Self::of_key(&spec.key).chain(rule.into_iter().flat_map(|it| Self::of_key(&it.by)));
+        let mut facts = Vec::new();
         facts.extend(spec.exempt.has_networks().then_some(Self::Client));
         facts.extend(spec.exempt.headers().cloned().map(Self::Header));
         facts.extend(spec.count_when.as_ref().map(|_| Self::Status));
@@ -92,12 +100,15 @@ impl Fact {
             }
             Figures::Limited(_) | Figures::Calendar(_) | Figures::Unlimited => {}
         }
-        facts
+        of_keys.chain(facts.into_iter().map(|fact| (fact, &[][..]))).collect()
     }
 
-    /// The facts that a key reads.
-    pub(super) fn of_key(key: &KeySpec) -> impl Iterator<Item = Self> {
-        key.sources.iter().flat_map(KeySource::alternatives).filter_map(Self::of_source)
+    /// The facts that a key reads, each with the alternatives before it.
+    fn of_key(key: &KeySpec) -> impl Iterator<Item = LimitFact<'_>> {
+        key.sources.iter().map(KeySource::alternatives).flat_map(|all| {
+            let facts = all.iter().enumerate();
+            facts.filter_map(|(index, source)| Some((Self::of_source(source)?, &all[..index])))
+        })
     }
 
     /// The facts by which a route is chosen, besides the method and the path.

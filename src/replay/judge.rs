@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version};
 use serde_json::{Map, Value};
 use smallvec::SmallVec;
 
-use super::fact::{Assumed, Assumption, Fact};
+use super::fact::{Assumed, Assumption, Fact, LimitFact};
 use super::log::{ClientOrigin, LogRecord, Logged, folded_name};
 use crate::plan::{Action, Plan};
 use crate::reading::{self, BadHead, RequestHead, Seen, Sender, TargetParts, Unreadable};
@@ -28,8 +28,8 @@ const SWEEP_EVERY: u64 = 1_024;
 pub struct Judge<'p> {
     pub(crate) plan: &'p Plan,
     rehearsal: Rehearsal,
-    /// The facts that each limit reads, by the limit's index in the plan.
-    limits: Vec<Vec<Fact>>,
+    /// The facts that each limit reads, by the limit's index in the plan: see [`Fact::of_limit`].
+    limits: Vec<Vec<LimitFact<'p>>>,
     /// The facts by which routes are chosen, each with its route's index in the plan.
     routes: Vec<(usize, Fact)>,
     /// All facts that are read.
@@ -105,7 +105,8 @@ impl<'p> Judge<'p> {
         let of_client = Fact::Header(trust.header.name());
         let of_client = (!trust.networks.is_empty()).then_some(&of_client);
         let of_routes = routes.iter().map(|(_, fact)| fact);
-        let all = limits.iter().flatten().chain(of_routes).chain(of_client);
+        let of_limits = limits.iter().flatten().map(|(fact, _)| fact);
+        let all = of_limits.chain(of_routes).chain(of_client);
         let mut known = HashSet::new();
         let facts: Vec<_> = all.filter(|fact| known.insert(*fact)).cloned().collect();
         let of_facts = facts.iter().filter_map(|fact| match fact {
@@ -148,7 +149,7 @@ impl<'p> Judge<'p> {
     pub(crate) fn described(&self, missing: MissingFact) -> (&'static str, &'p str, &Fact) {
         match missing {
             MissingFact::Limit(limit, fact) => {
-                ("limit", self.plan.limits[limit].name.as_str(), &self.limits[limit][fact])
+                ("limit", self.plan.limits[limit].name.as_str(), &self.limits[limit][fact].0)
             }
             MissingFact::Route(index) => {
                 let (route, fact) = &self.routes[index];
@@ -227,7 +228,10 @@ impl<'p> Judge<'p> {
         let spec = reading.route;
         let mut known = SmallVec::<[_; 4]>::new();
         for limit in spec.limits.iter().filter_map(|limit| usize::try_from(*limit).ok()) {
-            match self.limits[limit].iter().position(|fact| !is_known(fact)) {
+            let is_lacking = |(fact, instead): &LimitFact<'_>| {
+                !is_known(fact) && !instead.iter().any(|source| source.is_in(&view))
+            };
+            match self.limits[limit].iter().position(is_lacking) {
                 Some(fact) => missing.push(MissingFact::Limit(limit, fact)),
                 None => known.push(&self.plan.limits[limit]),
             }

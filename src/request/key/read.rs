@@ -21,6 +21,12 @@ use crate::text::trim;
 type Sole<'v> = Result<Option<Cow<'v, [u8]>>, PartFault>;
 
 impl KeySource {
+    /// Whether the request has this part. A part that cannot be read is there.
+    pub(crate) fn is_in(&self, request: &View<'_>) -> bool {
+        let pushed = self.push(request, ClientPrefixes::default(), 0, &mut KeyBuilder::default());
+        !matches!(pushed, Ok(false))
+    }
+
     /// Appends this part of the request, and returns whether the request has it. It is the alternative at `index`, from
     /// 0.
     pub(super) fn push(

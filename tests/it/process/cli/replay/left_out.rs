@@ -148,3 +148,37 @@ fn requests_without_their_key_are_told_in_a_sentence() {
         assert_eq!(refused["400: the header `x-api-key` is missing"], 5, "{mode}");
     }
 }
+
+/// A limit by a key or a claim was left out for the lines that have the key, because no log has claims.
+#[test]
+fn a_line_with_the_first_alternative_needs_no_other() {
+    let line = |second: u32, key: &str| {
+        let request = format!(
+            "\"time_iso8601\":\"2026-10-10T13:00:0{second}+02:00\",\"request\":\"GET /a HTTP/1.1\""
+        );
+        format!(
+            "{{\"remote_addr\":\"192.0.2.1\",{request},\"status\":\"200\",\"http_x_api_key\":\"{key}\"}}\n"
+        )
+    };
+    let log: String = ["acme", "acme", "acme", "", ""]
+        .iter()
+        .zip(0..)
+        .map(|(key, second)| line(second, key))
+        .collect();
+    for (alternatives, rejected, left_out) in [
+        ("header:x-api-key | jwt:org", 1, Some(2)),
+        ("jwt:org | header:x-api-key", 0, Some(5)),
+        ("header:x-api-key | ip", 1, None),
+    ] {
+        let jwt = "[jwt.a]\nkeys = \"https://a.test/keys\"\nissuer = \"a\"\naudience = \"b\"\n";
+        let jwt = if alternatives.contains("jwt") { jwt } else { "" };
+        let file = format!("{jwt}{}", limited_by(alternatives, "rate = \"2/h\""));
+        let report = &LogFolder::of(&file, &log).report(&[])["result"];
+        assert_eq!(report["rejected"], rejected, "{alternatives}: {report}");
+        assert_eq!(
+            report["left_out"][0]["requests"].as_u64(),
+            left_out,
+            "{alternatives}: {report}"
+        );
+    }
+}
