@@ -11,6 +11,7 @@ mod problem;
 mod section;
 mod setting;
 mod shape;
+mod synonyms;
 mod syntax;
 mod value;
 mod wrong;

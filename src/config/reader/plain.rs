@@ -7,6 +7,7 @@ use http::StatusCode;
 use super::item::Item;
 use super::problem::{enumerate, nearest};
 use super::shape::{Kind, Zero};
+use super::synonyms;
 
 /// A type that reads its value by the kind of the setting.
 pub(crate) trait PlainValue: Sized + 'static {
@@ -85,7 +86,7 @@ pub(crate) fn one_word<T: Spelled>(item: &Item<'_>) -> Option<T> {
     if let Some((_, meaning)) = T::WORDS.iter().find(|(word, _)| *word == text) {
         return Some(*meaning);
     }
-    item.reject(match nearest(&text, names()) {
+    item.reject(match synonyms::word(&text, names()).or_else(|| nearest(&text, names())) {
         Some(near) if T::WORDS.len() > 1 => format!("{expected}; did you mean `{near}`?"),
         _ => expected,
     });

@@ -22,10 +22,13 @@ pub(super) fn key_source(item: &Item<'_>) -> Option<KeySource> {
     })
 }
 
-/// nginx's variables that hold a part of a key, and the part.
-const VARIABLES: [(&str, &str); 8] = [
+/// Names that other programs have for a part of a key, and the part. The first ones are nginx's variables.
+const VARIABLES: [(&str, &str); 11] = [
     ("binary_remote_addr", "ip"),
     ("remote_addr", "ip"),
+    ("remote_address", "ip"),
+    ("client_ip", "ip"),
+    ("address", "ip"),
     ("uri", "path"),
     ("request_uri", "path"),
     ("request_method", "method"),
@@ -34,9 +37,10 @@ const VARIABLES: [(&str, &str); 8] = [
     ("ssl_client_s_dn", "cert"),
 ];
 
-/// The key part of an nginx variable: `$http_x_api_key` is `header:x-api-key`.
+/// The key part of such a name: `$http_x_api_key` is `header:x-api-key`.
 fn of_variable(name: &str) -> Option<String> {
-    if let Some((_, part)) = VARIABLES.iter().find(|(variable, _)| *variable == name) {
+    let plain = name.to_lowercase().replace('-', "_");
+    if let Some((_, part)) = VARIABLES.iter().find(|(variable, _)| *variable == plain) {
         return Some((*part).to_owned());
     }
     let header = |name: &str| format!("header:{}", name.replace('_', "-"));
@@ -51,18 +55,17 @@ fn of_variable(name: &str) -> Option<String> {
 /// The key part that was perhaps meant: the one of an nginx variable, or the one whose spelling is nearest, with the
 /// name that was written.
 fn meant(text: &str) -> Option<String> {
-    if let Some(variable) = text.strip_prefix('$') {
-        return of_variable(variable).map(|part| format!("did you mean \"{part}\"?"));
+    let variable = of_variable(text.strip_prefix('$').unwrap_or(text));
+    if variable.is_some() || text.starts_with('$') {
+        return variable.map(|part| format!("did you mean \"{part}\"?"));
     }
-    let (kind, name) = text.split_once(':').unwrap_or((text, "NAME"));
+    let (kind, name) = text.split_once([':', '.', '=']).unwrap_or((text, "NAME"));
     let kinds = KeySource::SPELLINGS.map(|spelling| spelling.split(':').next().unwrap_or(spelling));
-    let near = nearest(kind, kinds)?;
-    if near == kind {
+    let near = if kind == "body" { kind } else { nearest(kind, kinds)? };
+    if near == kind && text.get(kind.len()..).is_none_or(|rest| rest.starts_with(':')) {
         return None;
     }
-    let named = KeySource::spelling(near).contains(':');
-    Some(match named {
-        true => format!("did you mean `{near}:{name}`?"),
-        false => format!("did you mean `{near}`?"),
-    })
+    let named = near == "body" || KeySource::spelling(near).contains(':');
+    let name = if named { format!(":{name}") } else { String::new() };
+    Some(format!("did you mean `{near}{name}`?"))
 }
