@@ -27,6 +27,11 @@ impl Networks {
         self.apart.is_empty()
     }
 
+    /// Whether every IPv4 address, or every IPv6 address, lies in the networks.
+    pub(crate) fn are_all(&self) -> bool {
+        self.apart.iter().any(|network| network.prefix_len() == 0)
+    }
+
     /// Whether `address` lies in one of the networks.
     pub(crate) fn contain(&self, address: IpAddr) -> bool {
         let address = canonical_address(address);

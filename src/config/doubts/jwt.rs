@@ -9,7 +9,7 @@ impl Whole<'_> {
     /// key has.
     pub(super) fn claims(&self) {
         let mut is_read = false;
-        for (part, span) in self.parts() {
+        for (_, part, span) in self.parts() {
             let alternatives = part.alternatives();
             let Some(claim) = alternatives.iter().find(|it| matches!(it, KeySource::Jwt(_))) else {
                 continue;

@@ -8,8 +8,8 @@ use crate::request::key::KeySource;
 use crate::request::name::are_alike;
 use crate::request::network::private_network;
 
-/// Headers in which proxies and content networks name the client. `x-forwarded-for` and `forwarded` are not here: they
-/// are removed from requests of strangers.
+/// Headers in which proxies and content networks name the client. `x-forwarded-for` and `forwarded` are not here: no key
+/// may have them.
 const ADDRESSES: [&str; 6] = [
     "x-real-ip",
     "x-client-ip",
@@ -57,23 +57,35 @@ impl Whole<'_> {
         }
     }
 
-    /// Limits by a header that names the client's address, and that strangers can write. From requests of strangers,
-    /// the proxy removes `client_ip_header`, but no other such header.
-    pub(super) fn forged_addresses(&self) {
-        for (_, source, span) in self.alternatives() {
-            let KeySource::Header(name) = source else { continue };
-            let is_removed = match &self.server.trust.header {
-                ClientHeader::Single(single) => are_alike(single, name),
-                ClientHeader::XForwardedFor | ClientHeader::Forwarded => false,
+    /// Keys and exemptions by a header that names the client's address. `x-forwarded-for` and `forwarded` are the same
+    /// for all strangers: the proxy removes them from their requests. Of the other such headers, it removes
+    /// `client_ip_header` alone, and strangers can write the others.
+    pub(super) fn addresses_in_headers(&self) {
+        let parts = self.parts().flat_map(|(who, part, span)| {
+            part.alternatives().iter().filter_map(move |it| Some((who, it.header()?, span)))
+        });
+        let exempting = self.limits.iter().flat_map(|limit| {
+            let headers = limit.value.iter().flat_map(|it| it.spec.exempt.headers());
+            headers.map(move |name| ("the limit exempts by", name, &limit.span))
+        });
+        let header = &self.server.trust.header;
+        for (who, name, span) in parts.chain(exempting) {
+            let plain = name.as_str().replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+            let is_chain = ["x-forwarded-for", "forwarded"].contains(&&*plain);
+            let is_removed = matches!(header, ClientHeader::Single(it) if are_alike(it, name));
+            let expected = "did you mean `ip`?";
+            let noted = if is_chain {
+                let why = "which tidegate removes from strangers' requests";
+                self.cx.error(span, format!("{who} `{name}`, {why}"), expected)
+            } else if self.is_server_right && !is_removed && ADDRESSES.contains(&&*plain) {
+                self.cx.warning(span, format!("{who} `{name}`, which anybody can write"), expected)
+            } else {
+                continue;
             };
-            let plain = name.as_str().replace('_', "-");
-            if !is_removed && ADDRESSES.contains(&plain.as_str()) {
-                let title = format!("the limit counts by `{name}`, which anybody can write");
-                self.cx.warning(span, title, "did you mean `ip`?").help(format!(
-                    "set `client_ip_header = \"{name}\"` and `trusted_proxies` in [server]: then `ip` is \
-                     the address in it, and only those proxies are believed"
-                ));
-            }
+            noted.help(format!(
+                "set `client_ip_header = \"{plain}\"` and `trusted_proxies` in [server]: then `ip` is \
+                 the address in it, and only those proxies are believed"
+            ));
         }
     }
 }

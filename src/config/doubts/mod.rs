@@ -63,13 +63,14 @@ impl Whole<'_> {
         }
         self.limits_without_end();
         self.reports_to_nobody();
+        self.addresses_in_headers();
         if self.is_server_right {
             self.sources_without_values();
-            self.forged_addresses();
         }
         // A wrong plan is left out.
         if !self.cx.has_errors() {
             self.doubtful_plans();
+            self.costs_of_strangers();
         }
     }
 
@@ -84,18 +85,20 @@ impl Whole<'_> {
             .flat_map(|limit| limit.alternatives().map(move |(source, span)| (limit, source, span)))
     }
 
-    /// The parts of all keys, with their positions: of limits, of upstreams' `hash_key`, and of `plans.by`.
-    fn parts(&self) -> impl Iterator<Item = (&KeySource, &Span)> {
-        let limits =
-            self.drafts().flat_map(|limit| &limit.sources).map(|(part, span)| (part, span));
+    /// The parts of all keys, with their positions, and who reads them: limits, upstreams with a `hash_key`, and
+    /// `plans.by`.
+    fn parts(&self) -> impl Iterator<Item = (&'static str, &KeySource, &Span)> {
+        let limits = self.drafts().flat_map(|limit| &limit.sources);
+        let limits = limits.map(|(part, span)| ("the limit counts by", part, span));
         let hashed = self.upstreams.iter().flat_map(|upstream| {
             let balance = upstream.value.as_ref().map(|spec| &spec.balance);
             let key = if let Some(Balance::Hash(key)) = balance { &*key.sources } else { &[] };
-            key.iter().map(|part| (part, &upstream.span))
+            key.iter().map(|part| ("the upstream hashes by", part, &upstream.span))
         });
         let plans = self.plans.and_then(|plans| plans.by.as_ref());
         let plans = plans.into_iter();
-        let plans = plans.flat_map(|(by, span)| by.sources.iter().map(move |part| (part, span)));
+        let plans = plans.flat_map(|(by, span)| by.sources.iter().map(move |it| (it, span)));
+        let plans = plans.map(|(part, span)| ("the plan is read from", part, span));
         limits.chain(hashed).chain(plans)
     }
 

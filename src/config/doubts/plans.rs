@@ -1,11 +1,15 @@
-//! Plans that never come in force, and plans that anybody can write.
+//! Plans that never come in force, and plans and costs that anybody can write.
 
 use std::collections::BTreeSet;
 
 use super::Whole;
 use crate::config::section::limit::plans::PlanDraft;
-use crate::config::section::values::Names;
+use crate::config::section::values::{Named, Names};
+use crate::plan::CostSpec;
 use crate::request::key::KeySource;
+
+/// What is expected of a part that anybody can write.
+const WRITERS: &str = "expected `trusted_proxies` in [server]: the proxies that write it";
 
 impl Whole<'_> {
     /// Limits with `plans`, if nothing says which plan a request has.
@@ -53,8 +57,18 @@ impl Whole<'_> {
             && self.server.trust.networks.is_empty()
         {
             let title = format!("the plan is read from `{source}`, which anybody can write");
-            let expected = "expected `trusted_proxies` in [server]: the proxies that write it";
-            self.cx.warning(span, title, expected);
+            self.cx.warning(span, title, WRITERS);
+        }
+    }
+
+    /// Costs in a header that strangers can write.
+    pub(super) fn costs_of_strangers(&self) {
+        let limits = self.limits.iter().filter(|_| self.server.trust.networks.is_empty());
+        for Named { span, value, .. } in limits {
+            if let Some(CostSpec::Header { name, .. }) = value.as_ref().map(|it| &it.spec.cost) {
+                let title = format!("the cost is read from `{name}`, which anybody can write");
+                self.cx.warning(span, title, WRITERS);
+            }
         }
     }
 }

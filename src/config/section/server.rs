@@ -80,6 +80,7 @@ pub(crate) fn build(mut section: Section<'_>, decides: bool) -> (ServerSpec, Vec
     let listen = listen.into_iter().map(|(address, _)| address).collect();
     let proxy_protocol = section.item("proxy_protocol");
     let header = section.item("client_ip_header");
+    let proxies = section.item("trusted_proxies");
     // `assembly` has taken `limits` already: the limits are read later than this section.
     let spec = read(SETTINGS, section, ServerSpec { listen, tls, ..ServerSpec::default() });
     // `networks` leaves wrong networks out. With an error, the list may therefore be empty by mistake.
@@ -94,6 +95,10 @@ pub(crate) fn build(mut section: Section<'_>, decides: bool) -> (ServerSpec, Vec
             let title = "`proxy_protocol` is on, but no client may send a PROXY header";
             item.fault(title, EXPECTED).help(HELP);
         }
+    }
+    if let Some(item) = proxies.filter(|_| spec.trust.networks.are_all()) {
+        item.doubt("`trusted_proxies` hold every address", "expected the load balancers' networks alone")
+            .help("any client can now write an address into `client_ip_header`, and has a new bucket by it");
     }
     (spec, taken)
 }
