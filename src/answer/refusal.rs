@@ -145,10 +145,10 @@ impl Refusal<'_> {
                 (504, Status::DeadlineExceeded, "no answer before the call's deadline".into())
             }
             Self::Upstream(UpstreamError::Server { failure, .. }) => match failure {
-                ServerFailure::ResponseTimeout => {
+                ServerFailure::ResponseTimeout(_) => {
                     (504, Status::DeadlineExceeded, "the API did not answer in time".into())
                 }
-                ServerFailure::ConnectTimeout => {
+                ServerFailure::ConnectTimeout(_) => {
                     (504, Status::Unavailable, "the API did not answer in time".into())
                 }
                 _ => (502, Status::Unavailable, "the API could not be reached or broke off".into()),

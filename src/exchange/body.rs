@@ -233,7 +233,8 @@ impl ResponseBody {
         let Poll::Ready(frame) = Pin::new(&mut streamed.incoming).poll_frame(cx) else {
             ready!(streamed.time_limit.poll_over(cx));
             let server = streamed.server();
-            let error = format!("no more of the answer from {server} in time");
+            let limit = streamed.time_limit.limit();
+            let error = format!("no more of the answer from {server} in time ({limit:?})");
             this.failed(&server, UpstreamFailure::Timeout, &error);
             return this.break_off(io::ErrorKind::TimedOut.into(), cx);
         };

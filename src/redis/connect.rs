@@ -17,7 +17,7 @@ use tokio_rustls::TlsConnector;
 use super::error::CallError;
 use crate::observe::events;
 use crate::plan::{Endpoint, RedisLocation, RedisTopology};
-use crate::tls::client::{self, ClientTlsSpec};
+use crate::tls::client::{self, ClientTlsSpec, handshake_error};
 use crate::wire::dialer::Dialer;
 
 /// The most calls that may lie ready to be sent. A further call waits for room until its deadline.
@@ -155,7 +155,7 @@ impl RedisConnector {
         };
         let no_name = || io::Error::other(format!("no certificate can be for {host}"));
         let name = spec.name_of(host).ok_or_else(no_name)?;
-        speak(connector.connect(name, stream).await?).await
+        speak(connector.connect(name, stream).await.map_err(handshake_error)?).await
     }
 }
 

@@ -1,5 +1,6 @@
 //! TLS towards upstreams: which servers are trusted, and which certificate they get.
 
+use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -58,6 +59,18 @@ pub fn config(spec: &ClientTlsSpec, alpn: &[&[u8]]) -> Result<Arc<ClientConfig>,
     };
     config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
     Ok(Arc::new(config))
+}
+
+/// The error of a handshake. It says so if the server perhaps speaks in clear text.
+pub(crate) fn handshake_error(error: io::Error) -> io::Error {
+    let why = match (error.get_ref().and_then(|it| it.downcast_ref()), error.kind()) {
+        (Some(rustls::Error::InvalidMessage(_)), _) => "it answered in clear text, and not by TLS",
+        (None, ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset) => {
+            "it closed the connection in the TLS handshake: perhaps it speaks in clear text"
+        }
+        _ => return error,
+    };
+    io::Error::new(error.kind(), format!("{error} ({why}: see the scheme of its URL)"))
 }
 
 /// The authorities that this machine trusts: its bundle, or the files of `SSL_CERT_FILE` and

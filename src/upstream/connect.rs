@@ -170,7 +170,7 @@ impl Connector {
             Err((_, stream)) => stream,
         };
         let _ = SockRef::from(socket).set_linger(None);
-        shaken.map_err(|(error, _)| error)
+        shaken.map_err(|(error, _)| tls::client::handshake_error(error))
     }
 }
 

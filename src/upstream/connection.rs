@@ -303,7 +303,7 @@ impl Connection {
                     head
                 }
             };
-            let too_late = NoHead { failure: ServerFailure::ResponseTimeout, unsent: None };
+            let too_late = NoHead { failure: ServerFailure::ResponseTimeout(limit), unsent: None };
             sent.ok_or(too_late)?.map_err(|mut failure| {
                 let unsent = failure.take_message().map(|mut request| {
                     into_http1(&mut request);

@@ -34,10 +34,10 @@ pub(crate) enum UpstreamError {
 pub(crate) enum ServerFailure {
     /// The server cannot be connected to.
     Connect(io::Error),
-    /// The server did not take the connection in time.
-    ConnectTimeout,
-    /// No head came within the response timeout.
-    ResponseTimeout,
+    /// The server did not take the connection within this time.
+    ConnectTimeout(Duration),
+    /// No head came within this time.
+    ResponseTimeout(Duration),
     /// The exchange broke before there was a head, or the head was not valid HTTP.
     Exchange {
         source: hyper::Error,
@@ -91,8 +91,11 @@ impl fmt::Display for UpstreamError {
                     None => Ok(()),
                 }
             }
-            ServerFailure::ConnectTimeout => write!(f, "no connection to {server} in time"),
-            ServerFailure::ResponseTimeout => write!(f, "no answer from {server} in time"),
+            ServerFailure::ConnectTimeout(limit) | ServerFailure::ResponseTimeout(limit) => {
+                let is_open = matches!(failure, ServerFailure::ResponseTimeout(_));
+                let what = if is_open { "answer from" } else { "connection to" };
+                write!(f, "no {what} {server} in time ({limit:?})")
+            }
             ServerFailure::Exchange { source, heard } => {
                 write!(f, "the exchange with {server} failed: ")?;
                 match failure.refusal() {
@@ -113,6 +116,9 @@ impl fmt::Display for UpstreamError {
                         f.write_str("it closed the connection within its answer's head")
                     }
                     (true, false) => f.write_str("it closed the connection without an answer"),
+                    (false, _) if source.is_parse() && server.starts_with("http:") => {
+                        write!(f, "{}; perhaps it speaks TLS there (https://)", Cause(source))
+                    }
                     (false, _) => Cause(source).fmt(f),
                 }
             }
@@ -148,7 +154,7 @@ impl ServerFailure {
     pub(crate) fn kind(&self) -> UpstreamFailure {
         match self {
             Self::Connect(_) => UpstreamFailure::Connect,
-            Self::ConnectTimeout | Self::ResponseTimeout => UpstreamFailure::Timeout,
+            Self::ConnectTimeout(_) | Self::ResponseTimeout(_) => UpstreamFailure::Timeout,
             Self::Exchange { .. } => UpstreamFailure::Broken,
             Self::Http1Required
             | Self::Coding
@@ -173,9 +179,9 @@ impl ServerFailure {
                 );
                 !source.is_user() && !is_polite
             }
-            Self::ResponseTimeout => true,
+            Self::ResponseTimeout(_) => true,
             Self::Connect(_)
-            | Self::ConnectTimeout
+            | Self::ConnectTimeout(_)
             | Self::Http1Required
             | Self::Coding
             | Self::FieldName
@@ -225,7 +231,7 @@ pub(super) async fn in_time<C>(
         Ok(Err(error)) if error.kind() != io::ErrorKind::TimedOut => {
             Err(ServerFailure::Connect(error))
         }
-        Ok(Err(_)) | Err(_) => Err(ServerFailure::ConnectTimeout),
+        Ok(Err(_)) | Err(_) => Err(ServerFailure::ConnectTimeout(limit)),
     }
 }
 

@@ -42,6 +42,14 @@ impl EventTimeout {
         Self { limit: EventLimit::OfClient(times), timer: None, since: None }
     }
 
+    /// The time that it takes.
+    pub(crate) fn limit(&self) -> Duration {
+        match &self.limit {
+            EventLimit::Fixed(limit) => *limit,
+            EventLimit::OfClient(times) => times.get().body,
+        }
+    }
+
     /// The event came. Returns whether anybody was waiting for it.
     pub(crate) fn renew(&mut self) -> bool {
         self.since.take().is_some()

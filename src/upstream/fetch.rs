@@ -68,7 +68,7 @@ pub(crate) async fn fetch_keys(url: &JwksUrl, dialer: &Arc<Dialer>) -> Result<Ke
         KeySet::parse(&body).map_err(|error| FetchError::Keys(server(), error))
     };
     let fetched = timeout(TIME_LIMIT, fetching).await;
-    fetched.unwrap_or_else(|_| Err(failed(ServerFailure::ResponseTimeout)))
+    fetched.unwrap_or_else(|_| Err(failed(ServerFailure::ResponseTimeout(TIME_LIMIT))))
 }
 
 fn request(url: &JwksUrl) -> Request<RequestBody> {

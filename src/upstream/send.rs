@@ -229,7 +229,7 @@ impl Upstream {
         let (may_pass, is_unprocessed) = (failure.may_pass(), failure.is_unprocessed());
         // Perhaps only this connection is dead, because a firewall between has forgotten it.
         let is_silent =
-            matches!(failure, ServerFailure::ResponseTimeout) && !connection.has_heard();
+            matches!(failure, ServerFailure::ResponseTimeout(_)) && !connection.has_heard();
         let is_clients_fault = body_end.fault().is_some();
         let is_known = (may_pass || is_silent) && !is_clients_fault && !connection.breaks();
         let is_bystander = is_known && !failure.is_of_stream();

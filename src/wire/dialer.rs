@@ -108,7 +108,8 @@ impl Dialer {
                     None => break,
                 },
                 () = sleep(delay), if addresses.len() > 0 => {
-                    latest.map(|it| (it, io::Error::new(io::ErrorKind::TimedOut, "no answer in time")))
+                    let why = format!("no answer in time ({delay:?})");
+                    latest.map(|it| (it, io::Error::new(io::ErrorKind::TimedOut, why)))
                 }
             };
             if let Some((address, _)) = &failure {

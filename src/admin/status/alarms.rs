@@ -207,7 +207,7 @@ fn status(reason: &str) -> Option<u16> {
     match reason {
         _ if reason.starts_with("health check: it answered") => None,
         _ if reason.starts_with("it asked for a pause") => Some(503),
-        _ if reason.ends_with("in time") => Some(504),
+        _ if reason.contains(" in time (") => Some(504),
         _ => Some(502),
     }
 }

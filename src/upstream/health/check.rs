@@ -182,7 +182,7 @@ async fn check(
         if passes { Ok(()) } else { Err(CheckError::Status(status)) }
     };
     let checked = timeout(health.timeout, asking).await;
-    checked.unwrap_or_else(|_| Err(failed(ServerFailure::ResponseTimeout)))
+    checked.unwrap_or_else(|_| Err(failed(ServerFailure::ResponseTimeout(health.timeout))))
 }
 
 fn request(health: &HealthSpec, host: &HeaderValue) -> Request<RequestBody> {

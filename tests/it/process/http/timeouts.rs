@@ -119,7 +119,7 @@ fn a_server_that_does_not_answer_in_time_is_a_504() {
     }
     proxy.stop();
     let said = proxy.log.text();
-    assert!(said.contains(&format!("no answer from {} in time", api.url())), "{said}");
+    assert!(said.contains(&format!("no answer from {} in time (100ms)", api.url())), "{said}");
 }
 
 #[test]

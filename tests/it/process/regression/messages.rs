@@ -155,3 +155,32 @@ fn a_malformed_request_is_not_a_slow_one() {
     assert!(client.is_closed());
     assert_eq!(Metrics::of(proxy.admin()).value("tidegate_slow_clients_total"), 0.0);
 }
+
+/// The log said "received corrupt message of type InvalidContentType", and nobody knew what to do.
+#[test]
+fn a_scheme_that_the_api_does_not_speak_is_said() {
+    let saying = |bytes: &'static [u8]| {
+        Upstream::raw(move |mut stream| {
+            let _ = stream.write_all(bytes);
+            // A connection that is closed with bytes unread is reset, and what was said may be lost.
+            let _ = std::io::copy(&mut stream, &mut std::io::sink());
+        })
+    };
+    let clear = saying(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n");
+    let tls = saying(b"\x15\x03\x01\x00\x02\x02\x46");
+    let closing = Upstream::raw(drop);
+    for (api, scheme, said) in [
+        (clear, "https:", "it answered in clear text, and not by TLS"),
+        (tls, "http:", "perhaps it speaks TLS there (https://)"),
+        (
+            closing,
+            "https:",
+            "it closed the connection in the TLS handshake: perhaps it speaks in clear text",
+        ),
+    ] {
+        let proxy = Proxy::to(api.url().replace("http:", scheme)).upstream("retries = 0").start();
+        assert_eq!(get(proxy.address, "/", &[]).status, 502);
+        let line = proxy.log.wait("upstream failed", |_| true);
+        assert!(line["error"].as_str().unwrap().contains(said), "{line}");
+    }
+}
