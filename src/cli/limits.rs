@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::admin::{AdminClient, AdminOptions, list, text, time};
 use super::{CommandResult, Failure, print};
+use crate::config::enumerate;
 use crate::limit::key::KeyBuilder;
 use crate::request::key::{KeySource, is_hash};
 use crate::request::overrides::of_alternative;
@@ -174,8 +175,10 @@ impl NamedKey {
     fn limit(&self, client: &AdminClient) -> Result<(Value, Value), Failure> {
         let all = client.get("/api/limits", "limits")?;
         let found = list(&all, "limits").iter().find(|limit| limit["name"] == *self.limit);
-        let none = || Failure::usage(format!("there is no limit `{}` in the proxy", self.limit));
-        Ok((found.cloned().ok_or_else(none)?, all))
+        let names = list(&all, "limits").iter().filter_map(|limit| limit["name"].as_str());
+        let (name, names) = (&self.limit, enumerate(names, "and"));
+        let none = || format!("there is no limit `{name}` in the proxy: it has {names}");
+        Ok((found.cloned().ok_or_else(|| Failure::usage(none()))?, all))
     }
 
     /// The path of the override of exactly this key, if the endpoint lists it. The override's limit may be gone, or may

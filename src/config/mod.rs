@@ -26,7 +26,9 @@ pub use self::changes::Changes;
 pub(crate) use self::changes::diff;
 pub use self::overrides::Overrides;
 pub use self::reader::{Colour, Problems, duration};
-pub(crate) use self::reader::{DurationError, Problem, Severity, Spelled, duration_text};
+pub(crate) use self::reader::{
+    DurationError, Problem, Severity, Spelled, duration_text, enumerate, nearest,
+};
 pub(crate) use self::record::ConfigRecord;
 pub(crate) use self::tree::FileText;
 use crate::file;

@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 use self::key::AskedKey;
 use super::answer::{AdminResponse, json as answer_json, only, read_only};
 use super::{Admin, PATHS};
-use crate::config::Spelled as _;
+use crate::config::{self, Spelled as _};
 use crate::observe::events::date_and_time;
 use crate::observe::millis;
 use crate::plan::{KeyDisplay, LimitSpec, Plan};
@@ -101,11 +101,13 @@ impl Admin {
         let spec = plan.limits.iter().find(|spec| spec.name.as_str() == limit);
         let Some(spec) = spec else {
             let is_off = plan.off.iter().any(|name| name.as_str() == limit);
-            let why = if is_off { "it has `mode = \"off\"`" } else { "see /api/limits" };
-            return Err(ApiProblem(
-                StatusCode::NOT_FOUND,
-                format!("there is no limit `{limit}`: {why}"),
-            ));
+            let names = plan.limits.iter().map(|spec| spec.name.as_str());
+            let why = match is_off {
+                true => "it has `mode = \"off\"`".to_owned(),
+                false => format!("there are {}", config::enumerate(names, "and")),
+            };
+            let detail = format!("there is no limit `{limit}`: {why}");
+            return Err(ApiProblem(StatusCode::NOT_FOUND, detail));
         };
         let (is_plain, loose_paths) = (key::is_plain(query), plan.server.loose_paths);
         Ok((spec, AskedKey::read(spec, key, is_plain, self.process.keys, loose_paths)?))

@@ -103,7 +103,16 @@ fn of_a_limit_that_holds_requests_the_wait_is_shown() {
 fn what_is_wrong_is_said_with_the_exit_code() {
     let mut proxy = limited().start();
     for (arguments, code, words) in [
-        (&["get", "none"][..], 2, "no limit `none`"),
+        (
+            &["get", "none"][..],
+            2,
+            "no limit `none` in the proxy: it has `user`, `all`, `must` and `twice`",
+        ),
+        (
+            &["set", "use", "a", "--rate", "1/s"],
+            2,
+            "no limit `use` in the proxy: it has `user`, `all`",
+        ),
         (&["reset", "user"], 2, "counts by `header:x-user`"),
         (&["get", "all", "x"], 2, "no key"),
         (&["set", "twice", "127.0.0.1", "--rate", "1/s"], 2, "`ip`, `path`"),

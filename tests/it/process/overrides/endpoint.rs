@@ -58,7 +58,7 @@ fn what_cannot_be_is_refused_in_plain_words() {
     let huge = format!("{{\"rate\":\"{}\"}}", "1".repeat(20_000));
     let fine = "{\"rate\":\"1/s\"}";
     for (method, path, body, status, words) in [
-        ("PUT", "/none/keys/b/override", fine, 404, "no limit `none`"),
+        ("PUT", "/none/keys/b/override", fine, 404, "no limit `none`: there are `"),
         ("GET", "/off/keys/192.0.2.1", "", 404, "mode = \\\"off\\\""),
         ("GET", "/user", "", 404, "/api/limits"),
         ("PUT", "/user/keys/b/override", fine, 422, "?plain"),
