@@ -1,6 +1,7 @@
 //! haproxy, nginx, Caddy, Traefik and Envoy, in front of a proxy or behind it. Where one is not installed
 //! (`scripts/test` installs all but the last two), a test says so and ends.
 
+use std::fs::File;
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 
@@ -13,6 +14,9 @@ use super::wait_until;
 
 /// The file with a server's configuration. Traefik takes no other ending.
 const CONFIG: &str = "peer.yaml";
+
+/// The file with what a server writes to standard error.
+const ERRORS: &str = "errors";
 
 /// Debian's place for nginx's stream module.
 const STREAM_MODULE: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
@@ -262,7 +266,9 @@ fn spawn(program: &str, folder: &TempDir) -> std::io::Result<Child> {
     command.arg(folder.path().join(CONFIG)).current_dir(folder.path());
     // Caddy writes below these.
     command.env("XDG_DATA_HOME", folder.path()).env("XDG_CONFIG_HOME", folder.path());
-    command.stdout(Stdio::null()).spawn()
+    // Servers log what a test does to them on purpose. In the output of the tests that would look like failures.
+    let errors = File::options().create(true).append(true).open(folder.path().join(ERRORS))?;
+    command.stdout(Stdio::null()).stderr(errors).spawn()
 }
 
 impl Drop for PeerServer {
@@ -270,5 +276,9 @@ impl Drop for PeerServer {
         // A nginx that is killed would leave its workers behind.
         self.signal("TERM");
         let _ = self.process.wait();
+        if std::thread::panicking() {
+            let errors = std::fs::read_to_string(self.folder.path().join(ERRORS));
+            eprintln!("{} wrote:\n{}", self.program, errors.unwrap_or_default());
+        }
     }
 }
