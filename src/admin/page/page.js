@@ -12,11 +12,12 @@ const HUES = ["var(--r0)", "var(--r1)", "var(--r2)", "var(--r3)", "var(--r4)"];
 const tiles = [{ name: "requests", label: "Requests", hue: "var(--accent)" }, ...OUTCOMES].map((one) => {
   const number = element("strong", {}, "–"), spark = element("div", {});
   const label = one.label[0].toUpperCase() + one.label.slice(1);
-  const tile = element("div", { className: "tile" }, element("p", {}, label), number, spark);
+  const tile = element("div", { className: one.name === "requests" ? "tile" : "tile none" }, element("p", {}, label), number, spark);
   tile.style.setProperty("--hue", one.hue);
   byId("tiles").append(tile);
   return (numbers) => {
     number.replaceChildren(short(numbers.at(-1) ?? null), element("small", {}, " /s"));
+    keep(tile, numbers.some(Boolean));
     tile.classList.toggle("hot", ["failed", "refused"].includes(one.name) && numbers.at(-1) > 0);
     spark.replaceChildren(sparkline(numbers.slice(-60), one.hue));
   };
@@ -29,7 +30,7 @@ function choose(name) {
 
 function numberCells(labels) {
   return labels.map((label) => {
-    const cell = element("td", { className: "n" });
+    const cell = element("td", { className: "n none" });
     cell.dataset.name = label;
     return cell;
   });
@@ -57,7 +58,7 @@ function showLimits() {
     const link = element("button", { type: "button", className: "link" }, name);
     link.addEventListener("click", () => choose(`limits/${name}`));
     const badge = element("span", { className: "badge" }), key = element("td", { className: "mono" }), figures = element("td", {});
-    const numbers = numberCells(["allowed/s", "held/s", "rejected/s", "shadowed/s", "marked/s"]), spark = element("td", {});
+    const numbers = numberCells(["allowed/s", "held/s", "rejected/s", "shadowed/s", "marked/s"]), spark = element("td", { className: "none" });
     const head = element("th", { scope: "row" }, link, badge);
     return { row: element("tr", {}, head, key, figures, ...numbers, spark), link, badge, key, figures, numbers, spark };
   });
@@ -71,11 +72,13 @@ function showLimits() {
     const most = limit.burst === null ? null : limit.algorithm === "concurrency" ? `${limit.burst} at once` : `burst ${limit.burst}`;
     figures.textContent = [limit.rate, most, limit.waiting ? `${limit.waiting} wait` : null, ...Object.entries(limit.plans ?? {}).map((plan) => plan.join(" "))].filter(Boolean).join(", ");
     DECISIONS.forEach(({ name }, at) => {
-      numbers[at].textContent = short(limit[`${name}_per_second`]);
+      fill(numbers[at], limit[`${name}_per_second`]);
       numbers[at].classList.toggle("hot", name === "rejected" && limit.rejected_per_second > 0);
     });
     const at = { enforce: 2, mark: 4 }[limit.mode] ?? 3;
-    spark.replaceChildren(sparkline(points.live.map((point) => (point.limits[limit.name] ?? NOTHING).decisions[at]), DECISIONS[at].hue));
+    const refused = points.live.map((point) => (point.limits[limit.name] ?? NOTHING).decisions[at]);
+    spark.replaceChildren(sparkline(refused, DECISIONS[at].hue));
+    keep(spark, refused.some(Boolean));
     if (limit.candidate) row(`${limit.name} tried`).sentence.textContent = tried(limit.candidate);
   }
 }
@@ -92,6 +95,9 @@ function fillShown() {
   byId("shown").value = shown;
 }
 
+// A long part of a key leaves room for the others.
+const brief = (key) => (key.includes("|") ? key.replace(/[^|]{33,}/g, (part) => `${part.slice(0, 20)}…${part.slice(-11)}`) : key);
+
 // Each key found has its figures in `amounts`.
 function showKeys(id, hue, found, none) {
   const list = found.slice(0, 8), nameOf = ({ limit, key }) => `${limit.name} ${key.lookup ?? key.key}`;
@@ -99,7 +105,7 @@ function showKeys(id, hue, found, none) {
     if (!name) return { row: element("li", { className: "quiet" }, none) };
     const { limit, key, amounts } = list[at], figures = amounts.map(() => element("span", {})), text = key.key || "all requests";
     const open = element("button", { type: "button", className: "link", title: `${text} of ${limit.name}` },
-      element("code", {}, text), ...(key.name ? [element("span", {}, key.name)] : []), element("span", { className: "quiet" }, limit.name));
+      element("code", {}, brief(text)), ...(key.name ? [element("span", {}, key.name)] : []), element("span", { className: "quiet" }, limit.name));
     open.addEventListener("click", () => {
       const name = limit.name.replace(/:candidate$/, "");
       chooseLimit(name);
@@ -124,7 +130,8 @@ function showTop() {
   showKeys("rejected", "var(--rejected)", rejected.map(({ limit, key }) => ({ limit, key, share: key.per_second / most, amounts: [`${short(key.per_second)}/s`, String(key.count)] })), "Nobody is rejected.");
   const over = Math.max(0, ...rejected.slice(0, 8).map(({ key }) => key.at_most_over));
   const minutes = Math.max(1, Math.round(status.rejected_keys_window_ms / 60000));
-  byId("rejected-note").textContent = `A second now, and in the last ${minutes} min, shadowed and marked ones too. ` + (over ? `A count is too high by ${over} at most.` : "The counts are exact.");
+  byId("rejected-in").textContent = `in ${minutes} min`;
+  byId("rejected-note").textContent = "Shadowed and marked requests count too. " + (over ? `A count is too high by ${over} at most.` : "The counts are exact.");
   const near = all.flatMap((limit) => limit.near_keys.filter((key) => key.next).map((key) => ({ limit, key }))).sort((one, other) => one.key.share - other.key.share);
   showKeys("near", "var(--held)", near.map(({ limit, key }) => ({ limit, key, share: key.share, amounts: [`${short(key.remaining)} left of ${short(key.burst)}`] })), "Nobody is near a limit.");
 }
@@ -134,14 +141,15 @@ function showRoutes() {
     const numbers = numberCells(["requests/s", "held/s", "rejected/s", "shadowed/s", "marked/s", "refused/s", "2xx", "3xx", "4xx", "5xx", "total"]);
     const link = element("button", { type: "button", className: "link mono" }, name);
     link.addEventListener("click", () => choose(`routes/${name}`));
-    return { row: element("tr", {}, element("th", { scope: "row" }, link), ...numbers), link, numbers };
+    return { row: element("tr", { className: "none" }, element("th", { scope: "row" }, link), ...numbers), link, numbers };
   });
   for (const route of status.routes) {
-    const by = route.statuses_per_second, { link, numbers } = row(route.name);
+    const by = route.statuses_per_second, { row: made, link, numbers } = row(route.name);
+    keep(made, route.total);
     link.setAttribute("aria-pressed", String(shown === `routes/${route.name}`));
     const cells = [route.per_second, route.delayed_per_second, route.rejected_per_second, route.shadow_per_second, route.marked_per_second, route.refused_per_second,
       by["2xx"], by["3xx"], by["4xx"], by["5xx"], route.total];
-    cells.forEach((number, at) => { numbers[at].textContent = short(number); });
+    cells.forEach((number, at) => fill(numbers[at], number));
     numbers[2].classList.toggle("hot", route.rejected_per_second > 0);
     numbers[5].classList.toggle("hot", route.refused_per_second > 0);
     numbers[9].classList.toggle("hot", by["5xx"] > 0);
@@ -167,7 +175,7 @@ function showUpstreams() {
     state.className = server.up ? "up" : "down";
     state.textContent = `${server.up ? "up" : "set aside"} since ${clock(server.since)}`;
     state.title = server.reason ?? "";
-    [server.requests_total, server.answers_5xx_total, server.in_flight, server.retries_total].forEach((number, at) => { numbers[at].textContent = short(number); });
+    [server.requests_total, server.answers_5xx_total, server.in_flight, server.retries_total].forEach((number, at) => fill(numbers[at], number));
     errors.textContent = counts(server.errors) || "none";
     check.textContent = server.last_check ? `${server.last_check.passed ? "passed" : "failed"} ${clock(server.last_check.time)}` : "–";
     check.title = server.last_check?.error ?? "";
@@ -214,10 +222,13 @@ function say(...lines) {
 function showState() {
   const { alarms, summary } = status, isRejecting = status.limits.some((limit) => limit.rejected_per_second > 0);
   const isGood = !isRejecting && !summary.includes("Refused for other reasons");
-  document.title = [alarms[0]?.what, status.host, "tidegate"].filter(Boolean).join(" – ");
+  document.title = [alarms[0]?.what, here(), "tidegate"].filter(Boolean).join(" – ");
   const lines = alarms.map((alarm) => [alarm.level === "error" ? "bad" : "", alarm.what + (alarm.since ? ` since ${clock(alarm.since)}.` : "."), `${alarm.means} ${alarm.do}`]);
   say(...lines, ...(alarms.length && !isRejecting ? [] : [[isGood ? "good" : "", summary, ""]]));
 }
+
+// The port tells the processes of one machine apart.
+const here = () => [status?.host ?? location.hostname, location.port].filter(Boolean).join(":");
 
 function draw() {
   if (!status) return;
@@ -243,7 +254,7 @@ function show(next) {
   // The links of the footer cannot send a token.
   document.querySelector("footer").hidden = Boolean(token.get());
   const { open } = status.connections;
-  byId("about").textContent = `${status.host} · ${status.version} · up ${left(status.uptime_ms)} · ${open} ${open === 1 ? "connection" : "connections"}`;
+  byId("about").textContent = `${here()} · ${status.version} · up ${left(status.uptime_ms)} · ${open} ${open === 1 ? "connection" : "connections"}`;
   showState(); fillShown(); showLimits(); showTop(); showRoutes(); showUpstreams(); showStore(); showConfig();
   fillLimits(status.limits.filter((limit) => !limit.name.endsWith(":candidate")));
   showTiles();
@@ -294,7 +305,7 @@ async function run() {
       }
       const why = error.status ? `tidegate says: ${error.message}.` : "No connection to tidegate.";
       say(["bad", `${why} Trying again each second.`]);
-      document.title = "No connection – tidegate";
+      document.title = `No connection – ${here()} – tidegate`;
       await new Promise((resolve) => setTimeout(resolve, 1000));
     }
   }

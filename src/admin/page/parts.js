@@ -32,6 +32,10 @@ function short(number) {
   return number.toFixed(number < 1 ? 2 : 1);
 }
 
+// On a phone, what is nothing takes no room: it has the class `none` until it is something once.
+const keep = (element, isSome) => { if (isSome) element.classList.remove("none"); };
+const fill = (cell, number) => keep(Object.assign(cell, { textContent: short(number) }), number);
+
 // A time of day, with its date where it is long ago.
 const clock = (time) => (Date.now() - new Date(time) < 72000000
   ? new Date(time).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" })

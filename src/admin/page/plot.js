@@ -33,6 +33,7 @@ class Plot {
     this.legend = element("div", { className: "legend" });
     this.svg = shape("svg", { role: "img", tabindex: "0" });
     container.append(this.legend, this.svg);
+    container.classList.add("none");
     this.svg.addEventListener("pointermove", (event) => this.point(event));
     this.svg.addEventListener("pointerleave", () => this.choose(null));
     this.svg.addEventListener("blur", () => this.choose(null));
@@ -61,6 +62,7 @@ class Plot {
     }
     Object.assign(this, { series, points, from, to, marks: marks.filter((mark) => mark.at_ms >= from && mark.at_ms <= to) });
     if (this.at !== null && this.at >= points.length) this.at = null;
+    keep(this.container, points.some(({ values }) => values.some(Boolean)));
     this.draw();
   }
 

@@ -306,3 +306,42 @@ fn what_is_zero_paints_over_nothing() {
     // Of what is rejected: the last point, and the one before, from which its line rises.
     assert_eq!(page.js(strokes), json!([4, 0, 2, 0, 0, 0, 0]));
 }
+
+/// Two processes of one machine had one title.
+#[test]
+fn two_processes_of_a_machine_have_two_titles() {
+    let titles = [(); 2].map(|()| {
+        let proxy = limited().start();
+        let mut page = open(&proxy);
+        page.wait("#state", |text| text.starts_with("All is well"));
+        let port = format!(":{}", proxy.admin().port());
+        assert!(page.text("#about").contains(&port), "{port}");
+        let title = page.js("document.title").as_str().unwrap().to_owned();
+        assert!(title.contains(&port), "{title}");
+        title
+    });
+    assert_ne!(titles[0], titles[1]);
+}
+
+/// A key was cut after a long first part, and nobody knew what its two numbers were.
+#[test]
+fn each_part_of_a_rejected_key_is_seen_under_column_heads() {
+    let limit = "key = [\"header:x-user\", \"path\"]\nrate = \"1/h\"";
+    let proxy = Proxy::answering().admin().section("[log]\nkeys = \"plain\"").limit("user", limit);
+    let proxy = proxy.start();
+    let user = "u".repeat(64);
+    for _ in 0..2 {
+        get(proxy.address, "/api/v1/customers", &[("x-user", &user)]);
+    }
+    let mut page = open(&proxy);
+    let rejected = page.wait("#rejected", |text| text.contains("customers"));
+    assert!(lines(&rejected)[0].ends_with("|/api/v1/customers"), "{rejected}");
+    assert_eq!(lines(&page.text(".heads"))[..2], ["Key and limit", "now"]);
+    assert!(page.text("#rejected-in").ends_with(" min"));
+    let is_cut = "(() => { const it = document.querySelector('#rejected code'); \
+                  return it.scrollWidth > it.clientWidth || it.scrollHeight > it.clientHeight; })()";
+    for width in [1280, 390] {
+        page.resize(width, 844);
+        assert_eq!(page.js(is_cut), false, "at {width} px");
+    }
+}

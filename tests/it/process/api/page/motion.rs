@@ -132,3 +132,31 @@ fn it_fits_a_phone_and_both_colours_and_does_not_jump() {
     page.resize(390, 844);
     assert_fits(&mut page);
 }
+
+/// On a phone the page was 6,700 px of zeros.
+#[test]
+fn what_is_nothing_takes_no_room_on_a_phone() {
+    let mut proxy = Proxy::answering().admin();
+    for number in 0..8 {
+        proxy = proxy.limit(&format!("limit-{number}"), "key = [\"ip\"]\nrate = \"9/s\"");
+        let route = format!("path = \"/{number}\"\nlimits = [\"limit-{number}\"]");
+        proxy = proxy.route(&route);
+    }
+    let proxy = proxy.start();
+    let mut page = open(&proxy);
+    page.resize(390, 844);
+    page.wait("#limits", |text| text.contains("limit-7"));
+    let zeros = "[...document.querySelectorAll('td.n, .tile')].filter((it) => it.offsetHeight \
+                 && /(^|\\D)0( |$)/.test(it.innerText)).length";
+    // The tile of all requests stays.
+    assert_eq!(page.js(zeros), 1);
+    assert_eq!(page.text("#routes tbody"), "");
+    let shown = page.js("document.documentElement.scrollHeight").as_u64().unwrap();
+    assert!(shown < 3_000, "{shown} px");
+    get(proxy.address, "/3", &[]);
+    let routes = page.wait("#routes tbody", |text| text.contains("/3"));
+    assert!(!routes.contains("/4"), "{routes}");
+    assert_fits(&mut page);
+    page.resize(1280, 900);
+    assert!(page.text("#routes tbody").contains("/4"), "there is room for all on a desk");
+}
