@@ -27,7 +27,7 @@ pub(crate) use self::changes::diff;
 pub use self::overrides::Overrides;
 pub use self::reader::{Colour, Problems, duration};
 pub(crate) use self::reader::{
-    DurationError, Problem, Severity, Spelled, duration_text, enumerate, nearest,
+    DurationError, Problem, Severity, Spelled, duration_text, enumerate,
 };
 pub(crate) use self::record::ConfigRecord;
 pub(crate) use self::tree::FileText;
