@@ -207,7 +207,7 @@ const TOO_MANY: &str = "too many requests were allowed and have not ended: settl
 #[test]
 fn requests_that_nobody_ends_are_bounded_and_others_go_on() {
     let settled = "[limits.failed]\nkey = []\nrate = \"1000000/s\"\ncount_when = { status = [\"401\"] }\n\
-                   [limits.plain]\nkey = []\nrate = \"1000000/365d\"\n\
+                   [limits.plain]\nkey = []\nalgorithm = \"fixed-window\"\nrate = \"1000000/365d\"\n\
                    [[routes]]\npath = \"/settled\"\nlimits = [\"plain\", \"failed\"]\n\
                    [[routes]]\npath = \"/plain\"\nlimits = [\"plain\"]\n";
     let proxy = deciding("", &format!("{settled}{PER_CLIENT}"));

@@ -28,7 +28,8 @@ fn hits(name: &str, hits: u64) -> Descriptor {
 fn what_was_used_counts_whatever_remains() {
     for algorithm in ["token-bucket", "fixed-window", "sliding-window"] {
         in_both_stores(|store| {
-            let proxy = deciding("", &format!("[store]\n{store}{}", file(algorithm, REPORTED)));
+            let file = file(algorithm, REPORTED).replace("1000/h", "1000/365d");
+            let proxy = deciding("", &format!("[store]\n{store}{file}"));
             let mut envoy = open(&proxy);
             let mut ask = |hits: &[Descriptor]| ask(&mut envoy, hits);
             assert_eq!(ask(&[hits("tokens", 0)]).said(), [(OK, 1_000)], "{store} {algorithm}");
@@ -94,7 +95,8 @@ fn a_bucket_owes_what_was_reported_within_bounds() {
 #[test]
 fn it_counts_where_another_limit_refuses_and_the_default_of_a_call_is_a_report() {
     in_both_stores(|store| {
-        let proxy = deciding("", &format!("[store]\n{store}{}", file("token-bucket", REPORTED)));
+        let slow = file("token-bucket", REPORTED).replace("1000/h", "1000/365d");
+        let proxy = deciding("", &format!("[store]\n{store}{slow}"));
         let mut envoy = open(&proxy);
         let one = descriptor(&[("limit", "tokens, other")]);
         assert_eq!(ask(&mut envoy, std::slice::from_ref(&one)).overall_code, OK, "{store}");
