@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Mutex as Turn, Semaphore};
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
-/// How long addresses are remembered. Failures are not.
+/// How long addresses are remembered. Failures are told only to those who waited for them.
 const REMEMBERED: Duration = Duration::from_secs(1);
 
 /// The most lookups at once. A runtime has 512 threads for those of all upstreams.
@@ -21,17 +21,13 @@ const MOST_LOOKUPS: usize = 16;
 /// Looks up the names of one upstream.
 #[derive(Debug)]
 pub(super) struct Resolver {
-    /// By name.
-    lookups: Mutex<HashMap<String, Lookup>>,
+    /// By name: what was found last. The thread that looks the name up holds the lock, also if nobody waits any more.
+    names: Mutex<HashMap<String, Arc<Turn<Option<FoundAddresses>>>>>,
     room: Arc<Semaphore>,
 }
 
 /// The addresses of a name, or why there are none.
 type Addresses = io::Result<Arc<[IpAddr]>>;
-
-/// A lookup that runs, or what it has found.
-#[derive(Clone, Debug)]
-struct Lookup(watch::Receiver<Option<FoundAddresses>>);
 
 #[derive(Debug)]
 struct FoundAddresses {
@@ -41,7 +37,7 @@ struct FoundAddresses {
 
 impl Default for Resolver {
     fn default() -> Self {
-        Self { lookups: Mutex::default(), room: Arc::new(Semaphore::new(MOST_LOOKUPS)) }
+        Self { names: Mutex::default(), room: Arc::new(Semaphore::new(MOST_LOOKUPS)) }
     }
 }
 
@@ -57,54 +53,35 @@ impl Resolver {
         name: &str,
         find: impl FnOnce(&str) -> Addresses + Send + 'static,
     ) -> Addresses {
-        let known = self.lookups.lock().get(name).filter(|it| it.is_of_use()).cloned();
-        let Lookup(mut found) = match known {
-            Some(lookup) => lookup,
-            None => {
-                let room = self.room.clone().acquire_owned().await.map_err(io::Error::other)?;
-                self.start(name, room, find)
-            }
-        };
-        let ended = |_| io::Error::other("the lookup of the name was cut off");
-        match found.wait_for(Option::is_some).await.map_err(ended)?.as_ref().map(|it| &it.result) {
-            Some(Ok(addresses)) => Ok(addresses.clone()),
-            Some(Err(error)) => Err(copy(error)),
-            None => Err(io::ErrorKind::NotFound.into()),
+        let asked = Instant::now();
+        let mut found = self.turn(name).lock_owned().await;
+        if let Some(found) = found.as_ref().filter(|it| it.at > asked || it.is_fresh()) {
+            return copy(&found.result);
         }
-    }
-
-    /// Starts a lookup, unless another one was started while this one waited for `room`.
-    fn start(
-        &self,
-        name: &str,
-        room: OwnedSemaphorePermit,
-        find: impl FnOnce(&str) -> Addresses + Send + 'static,
-    ) -> Lookup {
-        let mut lookups = self.lookups.lock();
-        lookups.retain(|_, lookup| lookup.is_of_use());
-        if let Some(lookup) = lookups.get(name) {
-            return lookup.clone();
-        }
-        let (tell, found) = watch::channel(None);
-        lookups.insert(name.to_owned(), Lookup(found.clone()));
+        let room = self.room.clone().acquire_owned().await.map_err(io::Error::other)?;
         let name = name.to_owned();
-        // It goes on even if nobody waits any more: its thread cannot be stopped.
-        spawn_blocking(move || {
+        let looking = spawn_blocking(move || {
             let result = find(&name);
             drop(room);
-            tell.send_replace(Some(FoundAddresses { at: Instant::now(), result }));
+            copy(&found.insert(FoundAddresses { at: Instant::now(), result }).result)
         });
-        Lookup(found)
+        looking.await.map_err(io::Error::other)?
+    }
+
+    /// The place of a name. Names that were not asked for lately lose theirs.
+    fn turn(&self, name: &str) -> Arc<Turn<Option<FoundAddresses>>> {
+        let mut names = self.names.lock();
+        if let Some(known) = names.get(name) {
+            return known.clone();
+        }
+        names.retain(|_, it| Arc::strong_count(it) > 1);
+        names.entry(name.to_owned()).or_default().clone()
     }
 }
 
-impl Lookup {
-    /// Whether it runs, or has found addresses a moment ago.
-    fn is_of_use(&self) -> bool {
-        match &*self.0.borrow() {
-            Some(found) => found.result.is_ok() && found.at.elapsed() < REMEMBERED,
-            None => self.0.has_changed().is_ok(),
-        }
+impl FoundAddresses {
+    fn is_fresh(&self) -> bool {
+        self.result.is_ok() && self.at.elapsed() < REMEMBERED
     }
 }
 
@@ -112,12 +89,12 @@ fn by_system(name: &str) -> Addresses {
     Ok((name, 0).to_socket_addrs()?.map(|address| address.ip()).collect())
 }
 
-/// The same error for another caller.
-fn copy(error: &io::Error) -> io::Error {
-    match error.raw_os_error() {
+/// The same for another caller.
+fn copy(result: &Addresses) -> Addresses {
+    result.as_ref().map(Arc::clone).map_err(|error| match error.raw_os_error() {
         Some(code) => io::Error::from_raw_os_error(code),
         None => io::Error::new(error.kind(), error.to_string()),
-    }
+    })
 }
 
 #[cfg(test)]
@@ -209,8 +186,11 @@ mod tests {
     #[tokio::test]
     async fn a_lookup_that_was_cut_off_is_made_again() {
         let resolver = Resolver::default();
-        let cut_off = Lookup(watch::channel(None).1);
-        resolver.lookups.lock().insert("a".to_owned(), cut_off);
-        assert!(resolver.addresses_by("a", |_| here()).await.is_ok());
+        let cut_off = resolver.turn("a").lock_owned().await;
+        let waiting = resolver.addresses_by("a", |_| here());
+        tokio::pin!(waiting);
+        assert!(waiting.as_mut().now_or_never().is_none());
+        drop(cut_off);
+        assert!(waiting.await.is_ok());
     }
 }
