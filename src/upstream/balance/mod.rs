@@ -53,20 +53,8 @@ pub(super) struct Chooser {
     weights: Vec<u64>,
 }
 
-/// A server that may be chosen.
-#[derive(Clone, Copy)]
-struct Candidate {
-    index: usize,
-    weight: u64,
-}
-
-type Candidates = SmallVec<[Candidate; 8]>;
-
-impl Candidate {
-    fn new(index: usize, server: &Server) -> Self {
-        Self { index, weight: u64::from(server.weight) }
-    }
-}
+/// The indices of the servers that may be chosen.
+type Candidates = SmallVec<[usize; 8]>;
 
 impl Chooser {
     pub(super) fn new(
@@ -95,7 +83,7 @@ impl Chooser {
         }
         let untried = |index| !tried.contains(&index);
         match (&self.balance, affinity) {
-            (Balance::RoundRobin, _) => self.next_in_turn(&candidates(servers, untried)),
+            (Balance::RoundRobin, _) => self.next_in_turn(servers, &candidates(servers, untried)),
             (Balance::Hash(_), Some(affinity)) => {
                 most_drawn(servers, &candidates(servers, untried), affinity)
             }
@@ -113,12 +101,12 @@ impl Chooser {
         untried: impl Fn(usize) -> bool,
     ) -> Option<usize> {
         let first = self.draw(servers, &untried, None)?;
-        let second = self.draw(servers, &untried, Some(first.index));
-        let Some(second) = second else { return Some(first.index) };
-        let load = |one: Candidate| servers[one.index].state.in_flight();
+        let Some(second) = self.draw(servers, &untried, Some(first)) else { return Some(first) };
+        let load = |index: usize| servers[index].state.in_flight();
+        let weight = |index: usize| u64::from(servers[index].weight);
         // Compares load / weight, without the division.
-        let is_second_better = (load(second) + 1) * first.weight <= load(first) * second.weight;
-        Some(if is_second_better { second.index } else { first.index })
+        let is_second_better = (load(second) + 1) * weight(first) <= load(first) * weight(second);
+        Some(if is_second_better { second } else { first })
     }
 
     /// Draws a server by weight, other than `drawn`. The first draws are from all servers, because most servers are
@@ -128,39 +116,38 @@ impl Chooser {
         servers: &[Rc<Server>],
         untried: impl Fn(usize) -> bool,
         drawn: Option<usize>,
-    ) -> Option<Candidate> {
+    ) -> Option<usize> {
         const DRAWS: usize = 8;
         for _ in 0..DRAWS {
             let at = fastrand::u64(..*self.weights.last()?);
             let index = self.weights.partition_point(|sum| *sum <= at);
             if servers[index].state.is_up() && Some(index) != drawn && untried(index) {
-                return Some(Candidate::new(index, &servers[index]));
+                return Some(index);
             }
         }
         let mut candidates = candidates(servers, untried);
-        candidates.retain(|candidate| Some(candidate.index) != drawn);
-        let total: u64 = candidates.iter().map(|candidate| candidate.weight).sum();
-        let mut left = fastrand::u64(..total.max(1));
-        candidates.into_iter().find(|candidate| {
-            let is_here = left < candidate.weight;
-            left = left.saturating_sub(candidate.weight);
+        candidates.retain(|index| Some(*index) != drawn);
+        let weight = |index: &usize| u64::from(servers[*index].weight);
+        let mut left = fastrand::u64(..candidates.iter().map(weight).sum::<u64>().max(1));
+        candidates.into_iter().find(|index| {
+            let is_here = left < weight(index);
+            left = left.saturating_sub(weight(index));
             is_here
         })
     }
 
     /// The smooth weighted round-robin of nginx: at each request, each candidate gains its weight. The candidate with
     /// the highest sum gets the request, and loses the weight of all candidates. All workers share the sums.
-    fn next_in_turn(&self, candidates: &[Candidate]) -> Option<usize> {
+    fn next_in_turn(&self, servers: &[Rc<Server>], candidates: &[usize]) -> Option<usize> {
         let mut arrears = self.upstream.arrears.lock();
         let mut total = 0;
         let mut first: Option<(usize, i64)> = None;
-        for candidate in candidates {
-            let weight = i64::try_from(candidate.weight).unwrap_or(i64::MAX);
-            let lacks = &mut arrears[candidate.index];
+        for index in candidates {
+            let (weight, lacks) = (i64::from(servers[*index].weight), &mut arrears[*index]);
             *lacks += weight;
             total += weight;
             if first.is_none_or(|(_, most)| *lacks > most) {
-                first = Some((candidate.index, *lacks));
+                first = Some((*index, *lacks));
             }
         }
         let (index, _) = first?;
@@ -174,8 +161,8 @@ fn candidates(servers: &[Rc<Server>], untried: impl Fn(usize) -> bool) -> Candid
     let (mut up, mut aside) = (Candidates::new(), Candidates::new());
     for (index, server) in servers.iter().enumerate().filter(|(index, _)| untried(*index)) {
         match server.state.health() {
-            Health::Up | Health::Returning => up.push(Candidate::new(index, server)),
-            Health::Aside | Health::Ill => aside.push(Candidate::new(index, server)),
+            Health::Up | Health::Returning => up.push(index),
+            Health::Aside | Health::Ill => aside.push(index),
             Health::Paused(_) => {}
         }
     }
@@ -183,14 +170,9 @@ fn candidates(servers: &[Rc<Server>], untried: impl Fn(usize) -> bool) -> Candid
 }
 
 /// The server with the highest score for a request.
-fn most_drawn(
-    servers: &[Rc<Server>],
-    candidates: &[Candidate],
-    affinity: Affinity,
-) -> Option<usize> {
-    let pull = |candidate: &Candidate| affinity.pull(&servers[candidate.index]);
-    let most = candidates.iter().max_by(|one, other| pull(one).total_cmp(&pull(other)));
-    most.map(|candidate| candidate.index)
+fn most_drawn(servers: &[Rc<Server>], candidates: &[usize], affinity: Affinity) -> Option<usize> {
+    let pull = |index: &usize| affinity.pull(&servers[*index]);
+    candidates.iter().copied().max_by(|one, other| pull(one).total_cmp(&pull(other)))
 }
 
 #[cfg(test)]
