@@ -27,7 +27,7 @@ use crate::upstream::event_timeout::EventTimeout;
 use crate::upstream::progress::{BodyEnd, BodyFault, BodyPiece};
 use crate::upstream::trailers::{MOST_IN_ANSWER, list_size};
 use crate::upstream::{Cause, ConnectionLease};
-use crate::wire::streams::{PeerBody, TooManyFrames};
+use crate::wire::streams::{PeerBody, TooManyFrames, peer_body};
 
 /// The most bytes that an HTTP/2 stream gets at once. A stream has ended when it has its last piece. If its client then
 /// takes nothing more, at most these bytes beyond the client's window stay in memory until the connection ends.
@@ -150,7 +150,7 @@ impl ResponseBody {
             lease.release();
             return Self::whole(Bytes::new());
         }
-        let incoming = PeerBody::new(incoming, lease.stream_costs());
+        let incoming = peer_body(incoming, lease.stream_costs());
         let (lease, time_limit) = (Some(lease), EventTimeout::new(time_limit));
         let streamed = UpstreamAnswer { incoming, lease, time_limit, given: None };
         let mut body = Self::of(BodySource::UpstreamAnswer(streamed));

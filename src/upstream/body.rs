@@ -77,31 +77,36 @@ impl RequestBody {
         if body.is_end_stream() {
             return Self::empty();
         }
-        let read = body.overhead().read();
-        Self(Some(Box::new(Streamed {
-            source: Either::Left(body),
-            allowance: most.unwrap_or(u64::MAX),
-            time_limit: EventTimeout::of_client(times),
-            trailers,
-            end: BodyEnd::begin(),
-            read: (read, read),
-            upload: None,
-            outliving: None,
-        })))
+        let time_limit = EventTimeout::of_client(times);
+        Self::of(Either::Left(body), most.unwrap_or(u64::MAX), time_limit, trailers)
     }
 
     /// A whole body that was kept.
     pub(super) fn again(whole: Bytes) -> Self {
-        Self(Some(Box::new(Streamed {
-            source: Either::Right(Full::new(whole)),
-            allowance: u64::MAX,
-            time_limit: EventTimeout::new(Duration::MAX),
-            trailers: Trailers::new(),
-            end: BodyEnd::begin(),
-            outliving: None,
+        let source = Either::Right(Full::new(whole));
+        Self::of(source, u64::MAX, EventTimeout::new(Duration::MAX), Trailers::new())
+    }
+
+    fn of(
+        source: Either<ClientBody, Full<Bytes>>,
+        allowance: u64,
+        time_limit: EventTimeout,
+        trailers: Trailers,
+    ) -> Self {
+        let (end, outliving, upload) = (BodyEnd::begin(), None, None);
+        let mut body = Streamed {
+            source,
+            allowance,
+            time_limit,
+            trailers,
+            end,
+            outliving,
             read: (0, 0),
-            upload: None,
-        })))
+            upload,
+        };
+        let read = body.bytes_read().unwrap_or_default();
+        body.read = (read, read);
+        Self(Some(Box::new(body)))
     }
 
     /// The permit is dropped when all of the body has come.

@@ -1,6 +1,5 @@
 //! Opens connections to servers: over TCP, a Unix socket or TLS, and speaks HTTP/1.1 or HTTP/2 on them.
 
-use std::cell::Cell;
 use std::error::Error;
 use std::io;
 use std::rc::Rc;
@@ -11,12 +10,10 @@ use hyper::client::conn::{http1, http2};
 use hyper_util::rt::TokioIo;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::sync::Notify;
 use tokio_rustls::TlsConnector;
 use tokio_util::either::Either::{Left, Right};
-use tokio_util::io::InspectReader;
 
-use super::connection::{Connection, ExclusiveConnection, ReadNotice, SharedConnection};
+use super::connection::{Connection, ExclusiveConnection, SharedConnection};
 use super::executor::LocalExecutor;
 use super::purpose::Purpose;
 use super::stream::{ServerStream, ServerTransport, tcp_of};
@@ -217,15 +214,6 @@ pub(super) async fn http2(transport: ServerTransport) -> io::Result<Connection> 
         let _ = SockRef::from(socket).set_tcp_user_timeout(Some(PATIENCE));
     }
     let costs = Rc::<StreamCosts>::default();
-    let (heard, reads) = (Rc::new(Notify::new()), Rc::<Cell<usize>>::default());
-    let (notified, counted) = (heard.clone(), reads.clone());
-    let transport = InspectReader::<_, ReadNotice>::new(
-        transport,
-        Box::new(move |_| {
-            counted.set(counted.get() + 1);
-            notified.notify_one();
-        }),
-    );
     let (sender, mut connection) = http2::Builder::new(LocalExecutor)
         .initial_max_send_streams(0)
         .initial_stream_window_size(STREAM_WINDOW)
@@ -245,10 +233,10 @@ pub(super) async fn http2(transport: ServerTransport) -> io::Result<Connection> 
                 let why = ended.err().map(|error| format!("{silent}: {}", root_of(&error)));
                 return Err(io::Error::other(why.unwrap_or(silent)));
             }
-            () = heard.notified() => {}
+            () = costs.heard.notified() => {}
         }
     }
-    Ok(Connection::Http2(SharedConnection::start(sender, connection, reads, costs)))
+    Ok(Connection::Http2(SharedConnection::start(sender, connection, costs)))
 }
 
 #[cfg(test)]

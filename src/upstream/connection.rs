@@ -20,14 +20,12 @@ use hyper_util::rt::TokioIo;
 use tokio::sync::oneshot;
 use tokio::task::coop::unconstrained;
 use tokio::time::Instant;
-use tokio_util::io::InspectReader;
 
 use super::body::RequestBody;
 use super::deadline::Deadline;
 use super::driver::Driver;
 use super::error::ServerFailure;
 use super::executor::LocalExecutor;
-use super::kept_head::KeptHead;
 use super::progress::BodyEnd;
 use super::purpose::Purpose;
 use super::stream::{ServerStream, ServerTransport, SocketState};
@@ -45,10 +43,7 @@ const CHUNKED: HeaderValue = HeaderValue::from_static("chunked");
 type Http2Connection = http2::Connection<TokioIo<Http2Transport>, RequestBody, LocalExecutor>;
 
 /// What carries an HTTP/2 connection.
-type Http2Transport = WatchedFrames<InspectReader<ServerTransport, ReadNotice>>;
-
-/// Called after each read.
-pub(super) type ReadNotice = Box<dyn FnMut(&[u8])>;
+type Http2Transport = WatchedFrames<ServerTransport>;
 
 /// A connection to send a request on.
 #[derive(Debug)]
@@ -81,12 +76,11 @@ pub(super) struct SharedConnection {
     pooled: bool,
     /// The server's limit of concurrent requests.
     most: Rc<Cell<usize>>,
-    /// How often something was read. `reads_before` is this number at the time when the request was sent.
-    reads: Rc<Cell<usize>>,
+    /// How often something had been read when the request was sent.
     reads_before: usize,
     pub(super) costs: Rc<StreamCosts>,
-    /// The head of a request without an answer, if there may be a second try.
-    head: Option<Box<KeptHead>>,
+    /// The head of the request, if there may be a second try.
+    head: Option<Box<Request<()>>>,
     driver: Rc<Driver>,
 }
 
@@ -139,7 +133,6 @@ impl SharedConnection {
     pub(super) fn start(
         sender: http2::SendRequest<RequestBody>,
         mut connection: Http2Connection,
-        reads: Rc<Cell<usize>>,
         costs: Rc<StreamCosts>,
     ) -> Self {
         let most = Rc::new(Cell::new(connection.current_max_send_streams()));
@@ -150,7 +143,7 @@ impl SharedConnection {
             ended
         }));
         let (driver, reads_before, head) = (Rc::new(driver), 0, None);
-        Self { sender, pooled: false, most, reads, reads_before, costs, head, driver }
+        Self { sender, pooled: false, most, reads_before, costs, head, driver }
     }
 
     /// The same connection, for another request.
@@ -165,7 +158,7 @@ impl SharedConnection {
 
     /// How often something was read from the server.
     pub(super) fn reads(&self) -> usize {
-        self.reads.get()
+        self.costs.reads.get()
     }
 
     /// Whether no request is under way, if the pool has the connection. The owners of `driver` are counted: each
@@ -222,11 +215,14 @@ impl Connection {
     /// whether this was the first exchange that broke here. If the connection breaks, all its exchanges break, but only
     /// one of them counts against the server.
     pub(super) fn breaks(&self) -> bool {
-        let driver = match self {
+        !self.driver().is_broken.replace(true)
+    }
+
+    fn driver(&self) -> &Driver {
+        match self {
             Self::Http1(connection) => &connection.driver,
-            Self::Http2(connection) => &*connection.driver,
-        };
-        !driver.is_broken.replace(true)
+            Self::Http2(connection) => &connection.driver,
+        }
     }
 
     /// The exchange has come to its end, or need not go on.
@@ -247,15 +243,15 @@ impl Connection {
     pub(super) fn has_heard(&self) -> bool {
         match self {
             Self::Http1(connection) => connection.socket.has_heard(),
-            Self::Http2(shared) => shared.reads.get() != shared.reads_before,
+            Self::Http2(shared) => shared.reads() != shared.reads_before,
         }
     }
 
     /// The request that was sent, with this body. `None` if its head was not kept.
-    pub(super) fn request_again(&self, body: RequestBody) -> Option<Request<RequestBody>> {
+    pub(super) fn request_again(&mut self, body: RequestBody) -> Option<Request<RequestBody>> {
         match self {
             Self::Http1(connection) => connection.socket.request_again(body),
-            Self::Http2(connection) => connection.head.as_ref()?.request(body),
+            Self::Http2(connection) => connection.head.take().map(|head| head.map(|()| body)),
         }
     }
 
@@ -280,8 +276,8 @@ impl Connection {
                 Either::Left(connection.sender.try_send_request(request))
             }
             Self::Http2(connection) => {
-                connection.reads_before = connection.reads.get();
-                connection.head = may_repeat.then(|| Box::new(KeptHead::of(&request)));
+                connection.reads_before = connection.reads();
+                connection.head = may_repeat.then(|| Box::new(head_of(&request)));
                 into_http2(&mut request, server);
                 // Boxed: the future of a request over HTTP/1.1 must not have the room for this one.
                 Either::Right(Box::pin(connection.sender.try_send_request(request)))
@@ -295,13 +291,7 @@ impl Connection {
                     connection.socket.answered.set(true);
                     head
                 }
-                Self::Http2(connection) => {
-                    let head = in_time(exchange, &mut Deadline::default(), limit, &end).await;
-                    if let Some(Ok(_)) = head {
-                        connection.head = None;
-                    }
-                    head
-                }
+                Self::Http2(_) => in_time(exchange, &mut Deadline::default(), limit, &end).await,
             };
             let too_late = NoHead { failure: ServerFailure::ResponseTimeout(limit), unsent: None };
             sent.ok_or(too_late)?.map_err(|mut failure| {
@@ -309,15 +299,20 @@ impl Connection {
                     into_http1(&mut request);
                     request
                 });
-                let (error, heard) = (failure.into_error(), self.has_heard());
-                let failure = match self {
-                    Self::Http1(connection) => connection.driver.explain(error, heard),
-                    Self::Http2(connection) => connection.driver.explain(error, heard),
-                };
+                let failure = self.driver().explain(failure.into_error(), self.has_heard());
                 NoHead { failure, unsent: unsent.map(Box::new) }
             })
         }
     }
+}
+
+/// A copy of a request's head.
+fn head_of(request: &Request<RequestBody>) -> Request<()> {
+    let mut head = Request::new(());
+    head.method_mut().clone_from(request.method());
+    head.uri_mut().clone_from(request.uri());
+    head.headers_mut().clone_from(request.headers());
+    head
 }
 
 /// Turns a request into the form of HTTP/2: host and scheme stand in the URI (RFC 9113, 8.3.1), and fields

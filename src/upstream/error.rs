@@ -56,7 +56,29 @@ pub(crate) enum ServerFailure {
     Switched,
 }
 
+/// How a try ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TryEnd {
+    /// The server demands HTTP/1.1, and can be asked so.
+    WantsHttp1,
+    /// The server has said that it did not process the request: it refused the stream `alone`, or all streams from this
+    /// one on because it closes the connection.
+    Refused { alone: bool },
+    /// The server did not process the request because of an error that ended the connection.
+    Unread,
+    /// The stream ended `alone`, or with its connection.
+    Broken { alone: bool },
+    /// No head came in time.
+    TimedOut,
+    /// The server is not the reason, and the next one would change nothing.
+    Unasked,
+}
+
 impl UpstreamError {
+    pub(super) fn of(url: &str, failure: ServerFailure) -> Self {
+        Self::Server { server: url.into(), failure }
+    }
+
     /// The URL of the server that failed. `None` if no server was asked.
     pub(crate) fn server(&self) -> Option<&str> {
         match self {
@@ -76,80 +98,70 @@ impl UpstreamError {
 
 impl fmt::Display for UpstreamError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (server, failure) = match self {
-            Self::Server { server, failure } => (server, failure),
-            Self::Queue(error) => return error.fmt(f),
-            Self::Paused(_) => {
-                return f.write_str("every server has asked for a pause (retry-after)");
-            }
-        };
-        match failure {
-            ServerFailure::Connect(source) => {
+        match self {
+            Self::Server { server, failure } => failure.tell(server, f),
+            Self::Queue(error) => error.fmt(f),
+            Self::Paused(_) => f.write_str("every server has asked for a pause (retry-after)"),
+        }
+    }
+}
+
+impl ServerFailure {
+    fn tell(&self, server: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connect(source) => {
                 write!(f, "cannot connect to {server}: {source}")?;
                 match lack(source) {
                     Some(lack) => write!(f, "; not the server but this machine has no {lack}"),
                     None => Ok(()),
                 }
             }
-            ServerFailure::ConnectTimeout(limit) | ServerFailure::ResponseTimeout(limit) => {
-                let is_open = matches!(failure, ServerFailure::ResponseTimeout(_));
-                let what = if is_open { "answer from" } else { "connection to" };
-                write!(f, "no {what} {server} in time ({limit:?})")
+            Self::ConnectTimeout(limit) => {
+                write!(f, "no connection to {server} in time ({limit:?})")
             }
-            ServerFailure::Exchange { source, heard } => {
-                write!(f, "the exchange with {server} failed: ")?;
-                match failure.refusal() {
-                    Some(h2::Reason::REFUSED_STREAM) => {
-                        return f.write_str(
-                            "it refused the request without reading it (REFUSED_STREAM)",
-                        );
-                    }
-                    Some(h2::Reason::NO_ERROR) => {
-                        return f.write_str(
-                            "it closed the connection without reading the request (GOAWAY)",
-                        );
-                    }
-                    _ => {}
-                }
-                match (source.is_incomplete_message(), heard) {
-                    (true, true) => {
-                        f.write_str("it closed the connection within its answer's head")
-                    }
-                    (true, false) => f.write_str("it closed the connection without an answer"),
-                    (false, _) if source.is_parse() && server.starts_with("http:") => {
-                        write!(f, "{}; perhaps it speaks TLS there (https://)", Cause(source))
-                    }
-                    (false, _) => Cause(source).fmt(f),
-                }
+            Self::ResponseTimeout(limit) => {
+                write!(f, "no answer from {server} in time ({limit:?})")
             }
-            ServerFailure::Http1Required => {
+            Self::Exchange { source, heard } => {
+                let cause = Cause(source);
+                let why: &dyn fmt::Display = match (self.refusal(), source.is_incomplete_message())
+                {
+                    (Some(h2::Reason::REFUSED_STREAM), _) => {
+                        &"it refused the request without reading it (REFUSED_STREAM)"
+                    }
+                    (Some(h2::Reason::NO_ERROR), _) => {
+                        &"it closed the connection without reading the request (GOAWAY)"
+                    }
+                    (_, true) if *heard => &"it closed the connection within its answer's head",
+                    (_, true) => &"it closed the connection without an answer",
+                    (_, false) if source.is_parse() && server.starts_with("http:") => {
+                        &format_args!("{cause}; perhaps it speaks TLS there (https://)")
+                    }
+                    (_, false) => &cause,
+                };
+                write!(f, "the exchange with {server} failed: {why}")
+            }
+            Self::Http1Required => {
                 write!(f, "{server} demands HTTP/1.1 for this request (HTTP_1_1_REQUIRED)")?;
                 match server.starts_with("h2c:") {
                     true => f.write_str("; h2c:// is HTTP/2 alone, so name the server by http://"),
                     false => Ok(()),
                 }
             }
-            ServerFailure::Coding => {
+            Self::Coding => {
                 write!(f, "{server} answered with a transfer coding other than chunked")
             }
-            ServerFailure::FieldName => {
+            Self::FieldName => {
                 write!(f, "{server} answered with an invalid name of a header field")
             }
-            ServerFailure::HeadTooLarge => {
-                write!(
-                    f,
-                    "{server} answered with a head of more than {} KiB",
-                    MOST_IN_ANSWER / 1024
-                )
+            Self::HeadTooLarge => {
+                let most = MOST_IN_ANSWER / 1024;
+                write!(f, "{server} answered with a head of more than {most} KiB")
             }
-            ServerFailure::Switched => {
-                write!(f, "{server} changed to another protocol without being asked")
-            }
+            Self::Switched => write!(f, "{server} changed to another protocol without being asked"),
         }
     }
-}
 
-impl ServerFailure {
     /// The kind of failure in the metrics.
     pub(crate) fn kind(&self) -> UpstreamFailure {
         match self {
@@ -169,40 +181,20 @@ impl ServerFailure {
         matches!(self, Self::Connect(error) if lack(error).is_some())
     }
 
-    /// Whether the failure counts against the server: it broke off, or did not answer.
-    pub(super) fn is_servers_fault(&self) -> bool {
-        match self {
-            Self::Exchange { source, .. } => {
-                let is_polite = matches!(
-                    self.refusal(),
-                    Some(h2::Reason::REFUSED_STREAM | h2::Reason::NO_ERROR)
-                );
-                !source.is_user() && !is_polite
+    /// How the try ended that brought no answer.
+    pub(super) fn end(&self) -> TryEnd {
+        let alone = self.protocol_error().is_some_and(h2::Error::is_reset);
+        match (self, self.refusal()) {
+            (Self::Http1Required, _) => TryEnd::WantsHttp1,
+            (Self::ResponseTimeout(_), _) => TryEnd::TimedOut,
+            (Self::Exchange { source, .. }, _) if source.is_user() => TryEnd::Unasked,
+            (Self::Exchange { .. }, Some(h2::Reason::REFUSED_STREAM | h2::Reason::NO_ERROR)) => {
+                TryEnd::Refused { alone }
             }
-            Self::ResponseTimeout(_) => true,
-            Self::Connect(_)
-            | Self::ConnectTimeout(_)
-            | Self::Http1Required
-            | Self::Coding
-            | Self::FieldName
-            | Self::HeadTooLarge
-            | Self::Switched => false,
+            (Self::Exchange { .. }, Some(_)) => TryEnd::Unread,
+            (Self::Exchange { .. }, None) => TryEnd::Broken { alone },
+            _ => TryEnd::Unasked,
         }
-    }
-
-    /// Whether the same request may succeed if it is sent again at once.
-    pub(super) fn may_pass(&self) -> bool {
-        matches!(self, Self::Exchange { source, .. } if !source.is_user())
-    }
-
-    /// Whether the server has said that it did not process the request.
-    pub(super) fn is_unprocessed(&self) -> bool {
-        matches!(self, Self::Http1Required) || self.refusal().is_some()
-    }
-
-    /// Whether the request's stream ended alone, and not with its connection.
-    pub(super) fn is_of_stream(&self) -> bool {
-        self.protocol_error().is_some_and(h2::Error::is_reset)
     }
 
     /// Why the server did not process the request (RFC 9113, 8.7). It refused the stream, or its GOAWAY named an

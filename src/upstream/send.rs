@@ -8,44 +8,18 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
-use super::balance::Affinity;
 use super::body::RequestBody;
 use super::connection::{Connection, NoHead};
-use super::error::ServerFailure;
-use super::health::{ClientId, Event, ExchangeBegin, Health};
+use super::error::{ServerFailure, TryEnd};
+use super::health::{Event, Health};
 use super::pool::ShownProtocol;
-use super::progress::BodyEnd;
-use super::retry::{asked_pause, is_idempotent};
+use super::retry::{Blame, FailedTry, Next, Reach, Tries, Upload, asked_pause};
 use super::server::{InFlight, Server};
 use super::{
     ConnectionLease, Purpose, RequestPermit, Sending, Unanswered, Upstream, UpstreamError,
     UpstreamResponse,
 };
 use crate::plan::Scheme;
-
-/// The results of a request's tries, and how it may be tried again.
-pub(super) struct Tries {
-    /// The request has no body.
-    is_whole: bool,
-    /// The request may be sent again though a server may have processed it.
-    is_repeatable: bool,
-    /// Retries that are left.
-    retries: u32,
-    pub(super) wanted: Purpose,
-    /// The indices of the servers at which the request has failed.
-    pub(super) failed: Vec<usize>,
-    client: ClientId,
-    /// The index of the server that this request is to try, which was set aside.
-    trial: Option<usize>,
-}
-
-/// A try that brought no answer.
-struct FailedTry {
-    index: usize,
-    connection: Connection,
-    exchange: ExchangeBegin,
-    body_end: BodyEnd,
-}
 
 impl Upstream {
     /// Sends a request (in origin form) and waits for the response's head. `asked` gets the server before it
@@ -74,9 +48,8 @@ impl Upstream {
         asked: Option<&Cell<Option<Arc<str>>>>,
         is_sent: &mut bool,
     ) -> impl Future<Output = Result<UpstreamResponse, Unanswered>> {
-        let Sending { client, response_timeout, affinity, wanted, private, open } = sending;
-        let response_timeout = response_timeout.unwrap_or(self.spec.response_timeout);
-        let mut tries = Tries::new(&request, wanted, self.spec.retries, client);
+        let response_timeout = sending.response_timeout.unwrap_or(self.spec.response_timeout);
+        let mut tries = Tries::new(&request, sending, self.spec.retries);
         self.budget.earn();
         async move {
             let note = |server: &Server| {
@@ -85,26 +58,28 @@ impl Upstream {
                 }
             };
             loop {
-                let mut own = None;
-                if let Some(private) = &private
-                    && tries.failed.is_empty()
-                    && tries.wanted != Purpose::Http2
-                {
-                    let taking = private.take(&self.servers, self.spec.connect_timeout);
-                    own = Box::pin(taking).await;
-                }
+                let private = tries.sending.private.as_ref().filter(|_| tries.may_be_private());
+                let own = match private {
+                    Some(private) => {
+                        Box::pin(private.take(&self.servers, self.spec.connect_timeout)).await
+                    }
+                    None => None,
+                };
                 let is_own = own.is_some();
-                let found = match self.pooled(own, &mut tries, affinity) {
+                let found = match own {
+                    Some((index, connection)) => Ok((index, Some(connection))),
+                    None => self.pooled(&mut tries),
+                };
+                let found = match found {
                     Ok((index, Some(connection))) => Ok((index, connection)),
                     // Boxed: most requests find a pooled connection, and their future stays small.
                     Ok((index, None)) => {
                         note(&self.servers[index]);
-                        let connecting = self.connect(index, &tries, affinity);
-                        Box::pin(connecting).await
+                        Box::pin(self.connect(index, &tries)).await
                     }
                     Err(error) => Err(error),
                 };
-                let (index, mut connection) = match found {
+                let (index, connection) = match found {
                     Ok(found) => found,
                     Err(error) => {
                         return Err(Unanswered { error, unsent: Some(request.into_body()) });
@@ -113,66 +88,52 @@ impl Upstream {
                 let server = &self.servers[index];
                 note(server);
                 let is_trial = tries.trial.take() == Some(index);
-                let mut in_flight = InFlight::at(server, client, permit.take(), is_trial);
-                let (body_end, was_up) = (request.body().end(), server.state.is_up());
-                let may_repeat = tries.can_repeat(&connection);
+                let (client, was_up) = (tries.sending.client, server.state.is_up());
+                let in_flight = InFlight::at(server, client, permit.take(), is_trial);
+                let mut lease = ConnectionLease::begin(connection, request.body().end(), in_flight);
+                let may_repeat = tries.can_repeat(&lease.connection);
                 if may_repeat {
-                    body_end.keep();
+                    lease.body_end.keep();
                 }
                 let was_sent = mem::replace(is_sent, true);
-                match connection.send(request, may_repeat, &server.address, response_timeout).await
-                {
+                let (connection, server) = (&mut lease.connection, &server.address);
+                match connection.send(request, may_repeat, server, response_timeout).await {
                     Ok(response) => {
-                        drop(body_end.take_kept());
-                        self.note_answer(server, &response, was_up);
-                        in_flight.is_open_trial = false;
-                        in_flight.is_alone = tries.wanted == Purpose::Own;
-                        let owner = private.filter(|_| is_own);
-                        let lease =
-                            ConnectionLease { connection, body_end, in_flight, owner, _open: open };
+                        drop(lease.body_end.take_kept());
+                        self.note_answer(&self.servers[index], &response, was_up);
+                        let Sending { wanted, private, open, .. } = tries.sending;
+                        lease.in_flight.is_open_trial = false;
+                        lease.in_flight.is_alone = wanted == Purpose::Own;
+                        (lease.owner, lease._open) = (private.filter(|_| is_own), open);
                         return Ok(UpstreamResponse { response, lease });
                     }
                     Err(no_head) => {
                         *is_sent = was_sent || no_head.unsent.is_none();
-                        let exchange = in_flight.exchange;
-                        in_flight.is_open_trial &= body_end.fault().is_some();
-                        permit = in_flight.into_permit();
-                        let failed = FailedTry { index, connection, exchange, body_end };
-                        request = self.try_again(&mut tries, failed, no_head)?;
+                        permit = lease.in_flight.permit.take();
+                        request = self.try_again(&mut tries, index, lease, no_head)?;
                     }
                 }
             }
         }
     }
 
-    /// Chooses a server and takes a pooled connection to it, if there is one. The client's `own` connection comes
-    /// first.
-    fn pooled(
-        &self,
-        own: Option<(usize, Connection)>,
-        tries: &mut Tries,
-        affinity: Option<Affinity>,
-    ) -> Result<(usize, Option<Connection>), UpstreamError> {
+    /// Chooses a server and takes a pooled connection to it, if there is one.
+    fn pooled(&self, tries: &mut Tries) -> Result<(usize, Option<Connection>), UpstreamError> {
         let is_first = tries.failed.is_empty();
-        let due = || self.try_due_servers(tries.is_repeatable, tries.client);
-        let trial = is_first.then(due).flatten();
-        if let Some((index, connection)) = own {
-            return Ok((index, Some(connection)));
-        }
-        tries.trial = trial;
-        let index = match trial {
+        tries.trial = if is_first { self.try_due_servers(tries) } else { None };
+        let index = match tries.trial {
             Some(index) => index,
-            None => self.choose(&tries.failed, affinity)?,
+            None => self.choose(tries)?,
         };
-        let take = || self.servers[index].take(tries.wanted, tries.needs_life());
+        let take = || self.servers[index].take(tries.sending.wanted, tries.needs_life());
         Ok((index, is_first.then(take).flatten()))
     }
 
-    /// The index of the server for a request that has `failed` at these servers. It is another server, unless the
-    /// request has failed at all of them.
-    fn choose(&self, failed: &[usize], affinity: Option<Affinity>) -> Result<usize, UpstreamError> {
+    /// The index of the server for a request. It is one at which the request has not failed, unless there is none.
+    fn choose(&self, tries: &Tries) -> Result<usize, UpstreamError> {
+        let affinity = tries.sending.affinity;
         let choose = |tried: &[usize]| self.chooser.choose(&self.servers, tried, affinity);
-        choose(failed).or_else(|| choose(&[])).ok_or_else(|| self.all_paused())
+        choose(&tries.failed).or_else(|| choose(&[])).ok_or_else(|| self.all_paused())
     }
 
     /// No server may be asked, since each has asked for a pause.
@@ -209,94 +170,82 @@ impl Upstream {
     fn try_again(
         &self,
         tries: &mut Tries,
-        failed: FailedTry,
+        index: usize,
+        mut lease: ConnectionLease,
         NoHead { failure, unsent }: NoHead,
     ) -> Result<Request<RequestBody>, Unanswered> {
-        let FailedTry { index, connection, exchange, body_end } = failed;
-        let server = &self.servers[index];
-        let changes = matches!(failure, ServerFailure::Http1Required)
-            && matches!(tries.wanted, Purpose::Any | Purpose::Http2)
-            && server.address.scheme == Scheme::Https;
-        if changes {
-            server.pool.note(Some(ShownProtocol::Http1Required));
-        }
-        let is_unsent = unsent.is_some();
-        if connection.is_pooled()
-            && let Some(unsent) = unsent
-        {
-            return Ok(*unsent);
-        }
-        let (may_pass, is_unprocessed) = (failure.may_pass(), failure.is_unprocessed());
-        // Perhaps only this connection is dead, because a firewall between has forgotten it.
-        let is_silent =
-            matches!(failure, ServerFailure::ResponseTimeout(_)) && !connection.has_heard();
-        let is_clients_fault = body_end.fault().is_some();
-        let is_known = (may_pass || is_silent) && !is_clients_fault && !connection.breaks();
-        let is_bystander = is_known && !failure.is_of_stream();
-        // A request counts once against a server, even if it breaks each connection on which it is sent. While the
-        // client has to send more, the server may end the exchange.
-        let is_servers_fault = failure.is_servers_fault()
-            && !(is_clients_fault || is_known || tries.failed.contains(&index))
-            && !body_end.awaits_client();
-        if !is_clients_fault {
+        let (server, is_unsent) = (&self.servers[index], unsent.is_some());
+        let mut failed = FailedTry {
+            end: self.end_of(&failure, tries, server),
+            reach: match lease.connection.has_heard() {
+                _ if is_unsent => Reach::Unsent,
+                true => Reach::Heard,
+                false => Reach::Sent,
+            },
+            upload: match &lease.body_end {
+                end if end.fault().is_some() => Upload::Failed,
+                end if end.awaits_client() => Upload::Awaited,
+                _ => Upload::HandedOn,
+            },
+            is_pooled: lease.connection.is_pooled(),
+            is_told: false,
+            has_failed_here: tries.failed.contains(&index),
+        };
+        failed.is_told = failed.ends_connection() && !lease.connection.breaks();
+        let blame = failed.blame();
+        let next = failed.next(blame, tries.is_repeatable, tries.retries);
+        lease.in_flight.is_open_trial &= blame == Blame::Client || next == Next::Afresh;
+        if next != Next::Afresh && blame != Blame::Client {
             server.state.failed(failure.kind());
         }
         let error = server.state.error(failure);
-        if is_servers_fault {
-            self.state.broke_off(&server.state, exchange, &error);
+        if blame == Blame::Server {
+            self.state.broke_off(&server.state, lease.in_flight.exchange, &error);
         }
-        let body = match tries.is_whole {
-            true => Some(RequestBody::empty()),
-            false => body_end.take_kept().map(RequestBody::again),
+        let again = unsent.map(|unsent| *unsent).or_else(|| {
+            let body = match tries.is_whole {
+                true => RequestBody::empty(),
+                false => RequestBody::again(lease.body_end.take_kept()?),
+            };
+            lease.connection.request_again(body)
+        });
+        let may_go = match next {
+            Next::GiveUp => false,
+            Next::Retry { is_free: false } => again.is_some() && self.budget.spend(),
+            Next::Retry { is_free: true } | Next::Afresh | Next::ByHttp1 => true,
         };
-        let body = body.filter(|_| tries.is_repeatable || is_unprocessed);
-        let again = || connection.request_again(body?);
-        let next = unsent.map(|unsent| *unsent).or_else(again);
-        // A server that closes idle connections soon is not overloaded.
-        let is_stale = connection.is_pooled() && !connection.has_heard();
-        // The end of a shared connection costs one retry, whatever the number of its requests.
-        let may_retry = || {
-            let is_free = is_bystander || is_stale;
-            tries.retries > 0 && may_pass && (is_free || self.budget.spend())
-        };
-        let request = match next {
-            Some(next) if changes || may_retry() => next,
-            next => {
-                let unsent = next.filter(|_| is_unsent).map(Request::into_body);
+        let request = match again {
+            Some(request) if may_go => request,
+            again => {
+                let unsent = again.filter(|_| is_unsent).map(Request::into_body);
                 return Err(Unanswered { error, unsent });
             }
         };
-        if changes {
-            tries.wanted = Purpose::Http1;
-        } else {
-            tries.failed.push(index);
-            server.state.annotate(|notes| notes.retries += 1);
-            tries.retries -= 1;
+        match next {
+            Next::ByHttp1 => tries.sending.wanted = Purpose::Http1,
+            Next::Retry { .. } => {
+                tries.failed.push(index);
+                server.state.annotate(|notes| notes.retries += 1);
+                tries.retries -= 1;
+            }
+            Next::Afresh | Next::GiveUp => {}
         }
         Ok(request)
     }
-}
 
-impl Tries {
-    fn new(
-        request: &Request<RequestBody>,
-        wanted: Purpose,
-        retries: u32,
-        client: ClientId,
-    ) -> Self {
-        let is_whole = request.body().is_empty();
-        let is_repeatable = is_whole && is_idempotent(request.method());
-        let (failed, trial) = (Vec::new(), None);
-        Self { is_whole, is_repeatable, retries, wanted, failed, client, trial }
-    }
-
-    /// Whether the request is lost if it meets a dead connection. It then goes on one that has shown life lately.
-    pub(super) fn needs_life(&self) -> bool {
-        !self.is_repeatable || self.retries == 0
-    }
-
-    /// Whether a request that fails on this connection may be sent again.
-    fn can_repeat(&self, connection: &Connection) -> bool {
-        matches!(connection, Connection::Http2(_)) || (self.is_whole && self.retries > 0)
+    /// How a try ended. That the server demands HTTP/1.1 is remembered, if it can be asked so.
+    fn end_of(&self, failure: &ServerFailure, tries: &Tries, server: &Server) -> TryEnd {
+        let wanted = matches!(tries.sending.wanted, Purpose::Any | Purpose::Http2);
+        match failure.end() {
+            TryEnd::WantsHttp1 if !(wanted && server.address.scheme == Scheme::Https) => {
+                TryEnd::Unasked
+            }
+            end => {
+                if end == TryEnd::WantsHttp1 {
+                    server.pool.note(Some(ShownProtocol::Http1Required));
+                }
+                end
+            }
+        }
     }
 }

@@ -41,8 +41,8 @@ pub(super) struct Server {
 pub(super) struct InFlight {
     pub(super) server: Rc<Server>,
     pub(super) exchange: ExchangeBegin,
-    /// If the upstream has `max_requests`.
-    permit: Option<RequestPermit>,
+    /// If the upstream has `max_requests`. A request that is sent again keeps it.
+    pub(super) permit: Option<RequestPermit>,
     /// It tries the server, which was set aside, and nothing is known yet.
     pub(super) is_open_trial: bool,
     /// Nobody uses its connection afterwards, unless it becomes its client's own.
@@ -59,11 +59,6 @@ impl InFlight {
         let exchange = server.state.begin(client, is_trial);
         let (server, is_open_trial) = (server.clone(), is_trial);
         Self { server, exchange, permit, is_open_trial, is_alone: false }
-    }
-
-    /// Ends the exchange with this server. The request keeps its permit for another try.
-    pub(super) fn into_permit(mut self) -> Option<RequestPermit> {
-        self.permit.take()
     }
 }
 
@@ -91,6 +86,15 @@ impl Server {
     /// The kind of a new connection for a request of this purpose.
     pub(super) fn wanted(&self, wanted: Purpose) -> Purpose {
         self.pool.wanted(self.possible(wanted))
+    }
+
+    /// Whether a new connection for a request of this purpose is likely to be shared.
+    pub(super) fn shares(&self, wanted: Purpose) -> bool {
+        match self.wanted(wanted) {
+            Purpose::Any => self.address.scheme == Scheme::H2c || self.pool.has_shared(),
+            Purpose::Http2 => true,
+            Purpose::Http1 | Purpose::Own => false,
+        }
     }
 
     /// A pooled connection; if it must be `lively`, one on which something has come in the last seconds.
@@ -157,6 +161,10 @@ pub(crate) struct ConnectionLease {
 }
 
 impl ConnectionLease {
+    pub(super) fn begin(connection: Connection, body_end: BodyEnd, in_flight: InFlight) -> Self {
+        Self { connection, body_end, in_flight, owner: None, _open: None }
+    }
+
     /// The server's URL, for the log.
     pub(crate) fn server(&self) -> &Arc<str> {
         self.in_flight.server.state.url()

@@ -91,19 +91,6 @@ impl SocketState {
         self.keeps_head.get().then(|| self.head.borrow().request(body)).flatten()
     }
 
-    /// hyper has written the first `length` bytes of these. They belong to the head even if they were thrown away.
-    fn note_written(&self, slices: &[io::IoSlice<'_>], length: usize) {
-        if self.answered.get() || !self.keeps_head.get() {
-            return;
-        }
-        let (mut head, mut left) = (self.head.borrow_mut(), length);
-        for slice in slices {
-            let piece = &slice[..left.min(slice.len())];
-            head.push(&[piece]);
-            left -= piece.len();
-        }
-    }
-
     /// The exchange has come to its end.
     pub(super) fn finish(&self) {
         self.busy.set(false);
@@ -264,8 +251,12 @@ impl AsyncWrite for ServerStream {
             self.state.write_failed.set(true);
             written = all();
         }
-        if let Poll::Ready(Ok(length)) = written {
-            self.state.note_written(slices, length);
+        // What was thrown away belongs to the head too.
+        if let Poll::Ready(Ok(length)) = written
+            && self.state.keeps_head.get()
+            && !self.state.answered.get()
+        {
+            self.state.head.borrow_mut().push(slices, length);
         }
         written
     }

@@ -136,7 +136,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for WatchedFrames<S> {
         self.costs.look();
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
-        let is_short = self.came(&mut buffer.filled_mut()[before..]);
+        let came = &mut buffer.filled_mut()[before..];
+        if !came.is_empty() {
+            self.costs.read();
+        }
+        let is_short = self.came(came);
         let too_long = || io::Error::new(io::ErrorKind::InvalidData, TOO_LONG);
         Poll::Ready(is_short.then_some(()).ok_or_else(too_long))
     }

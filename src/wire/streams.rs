@@ -15,8 +15,9 @@ use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
+use http_body_util::Either;
 use hyper::body::Incoming;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 use super::overhead::Overhead;
 
@@ -59,6 +60,9 @@ pub(crate) struct StreamCosts {
     bodies: RefCell<Vec<Weak<RefCell<Ahead>>>>,
     /// That of a client's connection. The pieces that have come are noted there.
     overhead: Option<Rc<Overhead>>,
+    /// How often something was read, and who waits for the next time.
+    pub(crate) reads: Cell<usize>,
+    pub(crate) heard: Notify,
     /// A permit is held for a second after each reset.
     pub(super) resets: Semaphore,
     /// A permit is held while a stream waits for its reset.
@@ -67,9 +71,16 @@ pub(crate) struct StreamCosts {
 
 impl Default for StreamCosts {
     fn default() -> Self {
-        let (held, due, bodies) = (Cell::default(), Cell::new(MANY), RefCell::default());
-        let (resets, waiting) = (Semaphore::new(RESETS), Semaphore::new(MOST_WAITING));
-        Self { held, due, bodies, overhead: None, resets, waiting }
+        Self {
+            held: Cell::default(),
+            due: Cell::new(MANY),
+            bodies: RefCell::default(),
+            overhead: None,
+            reads: Cell::default(),
+            heard: Notify::new(),
+            resets: Semaphore::new(RESETS),
+            waiting: Semaphore::new(MOST_WAITING),
+        }
     }
 }
 
@@ -77,6 +88,12 @@ impl StreamCosts {
     /// For a client's connection.
     pub(crate) fn of_client(overhead: Rc<Overhead>) -> Self {
         Self { overhead: Some(overhead), ..Self::default() }
+    }
+
+    /// Something was read.
+    pub(crate) fn read(&self) {
+        self.reads.set(self.reads.get() + 1);
+        self.heard.notify_one();
     }
 
     /// A frame with data has come that does not end its stream.
@@ -144,8 +161,6 @@ struct Ahead {
     next: Option<Option<Result<Frame<Bytes>, BodyError>>>,
     /// Who waits for more.
     waker: Waker,
-    /// The connection knows the body.
-    is_known: bool,
 }
 
 impl Ahead {
@@ -195,31 +210,30 @@ impl Drop for Ahead {
     }
 }
 
-/// The body of a message that comes from a client or a server.
-#[derive(Debug)]
-pub(crate) enum PeerBody {
-    Http1(Incoming),
-    Http2(StreamBody),
-}
+/// The body of a message that comes from a client or a server, over HTTP/1.1 or HTTP/2.
+pub(crate) type PeerBody = Either<Incoming, StreamBody>;
 
 /// A body that comes over HTTP/2.
 #[derive(Clone, Debug)]
 pub(crate) struct StreamBody(Rc<RefCell<Ahead>>);
 
-impl PeerBody {
-    /// `costs` are those of its connection, if it comes over HTTP/2.
-    pub(crate) fn new(incoming: Incoming, costs: Option<&Rc<StreamCosts>>) -> Self {
-        let Some(costs) = costs.cloned() else { return Self::Http1(incoming) };
-        Self::Http2(StreamBody(Rc::new(RefCell::new(Ahead {
-            incoming: Some(incoming),
-            costs,
-            joined: BytesMut::new(),
-            small: 0,
-            next: None,
-            waker: Waker::noop().clone(),
-            is_known: false,
-        }))))
+/// The body of a message. `costs` are those of its connection, if it comes over HTTP/2.
+pub(crate) fn peer_body(incoming: Incoming, costs: Option<&Rc<StreamCosts>>) -> PeerBody {
+    let Some(costs) = costs else { return Either::Left(incoming) };
+    let body = Rc::new(RefCell::new(Ahead {
+        incoming: Some(incoming),
+        costs: costs.clone(),
+        joined: BytesMut::new(),
+        small: 0,
+        next: None,
+        waker: Waker::noop().clone(),
+    }));
+    let mut bodies = costs.bodies.borrow_mut();
+    if bodies.len() == bodies.capacity() {
+        bodies.retain(|body| body.strong_count() > 0);
     }
+    bodies.push(Rc::downgrade(&body));
+    Either::Right(StreamBody(body))
 }
 
 impl StreamBody {
@@ -250,15 +264,6 @@ impl Body for StreamBody {
         if frame.is_pending() {
             ahead.waker.clone_from(cx.waker());
         }
-        // Most bodies end with their first frame.
-        if !ahead.is_known && !incoming.is_end_stream() {
-            ahead.is_known = true;
-            let mut bodies = ahead.costs.bodies.borrow_mut();
-            if bodies.len() == bodies.capacity() {
-                bodies.retain(|body| body.strong_count() > 0);
-            }
-            bodies.push(Rc::downgrade(&self.0));
-        }
         frame
     }
 
@@ -276,34 +281,5 @@ impl Body for StreamBody {
         let left = ahead.incoming.as_ref().and_then(|incoming| incoming.size_hint().exact());
         let exact = left.map(|left| SizeHint::with_exact(left + ahead.joined.len() as u64));
         exact.unwrap_or_default()
-    }
-}
-
-impl Body for PeerBody {
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        match self.get_mut() {
-            Self::Http1(incoming) => Pin::new(incoming).poll_frame(cx).map_err(BodyError::from),
-            Self::Http2(body) => Pin::new(body).poll_frame(cx),
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match self {
-            Self::Http1(incoming) => incoming.is_end_stream(),
-            Self::Http2(body) => body.is_end_stream(),
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Http1(incoming) => incoming.size_hint(),
-            Self::Http2(body) => body.size_hint(),
-        }
     }
 }

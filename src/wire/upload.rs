@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::BodyExt as _;
+use http_body_util::{BodyExt as _, Either};
 use hyper::body::Incoming;
 use tokio::runtime::Handle;
 use tokio::task::spawn_local;
 use tokio::time::{sleep, timeout};
 
 use super::overhead::Overhead;
-use super::streams::{BodyError, PeerBody, StreamBody, StreamCosts};
+use super::streams::{BodyError, PeerBody, StreamBody, StreamCosts, peer_body};
 
 /// The most bytes of an unused upload that are read and thrown away, to keep the connection.
 pub(crate) const MOST_DISCARDED: u64 = 64 * 1024;
@@ -43,7 +43,7 @@ impl ClientBody {
         overhead: Rc<Overhead>,
         body_timeout: Duration,
     ) -> Self {
-        let source = PeerBody::new(incoming, costs);
+        let source = peer_body(incoming, costs);
         Self { source, overhead, patience: Some(body_timeout) }
     }
 
@@ -60,7 +60,7 @@ impl ClientBody {
 
 impl Drop for ClientBody {
     fn drop(&mut self) {
-        if let PeerBody::Http2(body) = &self.source
+        if let Either::Right(body) = &self.source
             && let Some(patience) = self.patience.take()
             && !body.is_end_stream()
             && Handle::try_current().is_ok()
@@ -73,7 +73,7 @@ impl Drop for ClientBody {
 /// Reads the rest of an upload that nobody uses. If there is more than is read, the stream is reset at the end.
 async fn read_out(body: StreamBody, overhead: Rc<Overhead>, patience: Duration) {
     let costs = body.costs();
-    let mut rest = ClientBody { source: PeerBody::Http2(body), overhead, patience: Some(patience) };
+    let mut rest = ClientBody { source: Either::Right(body), overhead, patience: Some(patience) };
     let _ = timeout(LONGEST, drain(&mut rest, patience)).await;
     if rest.patience.take().is_none() {
         return;
@@ -114,7 +114,7 @@ impl Body for ClientBody {
         let frame = ready!(Pin::new(&mut self.source).poll_frame(cx));
         match &frame {
             Some(Ok(frame)) => {
-                if let (PeerBody::Http1(_), Some(data)) = (&self.source, frame.data_ref()) {
+                if let (Either::Left(_), Some(data)) = (&self.source, frame.data_ref()) {
                     self.overhead.piece(data.len());
                 }
             }

@@ -160,9 +160,7 @@ async fn check(
     health: &HealthSpec,
     host: &HeaderValue,
 ) -> Result<(), CheckError> {
-    let failed = |failure| {
-        CheckError::Exchange(UpstreamError::Server { server: server.url.as_str().into(), failure })
-    };
+    let failed = |failure| CheckError::Exchange(UpstreamError::of(&server.url, failure));
     let ask = async |wanted| {
         let mut connection =
             connector.open(server, wanted).await.map_err(ServerFailure::Connect)?;
