@@ -66,11 +66,8 @@ impl Upstream {
                     None => None,
                 };
                 let is_own = own.is_some();
-                let found = match own {
-                    Some((index, connection)) => Ok((index, Some(connection))),
-                    None => self.pooled(&mut tries),
-                };
-                let found = match found {
+                let own = own.map(|(index, connection)| Ok((index, Some(connection))));
+                let found = match own.unwrap_or_else(|| self.pooled(&mut tries)) {
                     Ok((index, Some(connection))) => Ok((index, connection)),
                     // Boxed: most requests find a pooled connection, and their future stays small.
                     Ok((index, None)) => {
