@@ -1,9 +1,9 @@
 //! Who may ask: the token of `[decide]`.
 
 use http::header::{HeaderName, ORIGIN};
-use http::request;
+use http::{Method, request};
 
-use super::form::Form;
+use super::form::{BadCall, Form};
 use crate::percent;
 use crate::request::credentials::{bearer, is_secret};
 use crate::request::site::{is_local, is_of_another_site};
@@ -11,8 +11,26 @@ use crate::request::site::{is_local, is_of_another_site};
 /// The field with the token.
 const TOKEN: HeaderName = HeaderName::from_static("x-tidegate-token");
 
+/// Lets a call with this head ask. `token` is `decide.token`. The field with the token is removed.
+///
+/// # Errors
+/// If the call shows no token, or asks nothing.
+pub(super) fn admit(
+    form: Form,
+    head: &mut request::Parts,
+    token: Option<&str>,
+) -> Result<(), BadCall> {
+    match form {
+        _ if !may_ask(form, head, token) => Err(BadCall::Token),
+        Form::Unknown => Err(BadCall::Path),
+        _ if form.has_body() && head.method != Method::POST => Err(BadCall::Method),
+        _ if token.is_none() && form.tells_end() && is_from_page(head) => Err(BadCall::Page),
+        _ => Ok(()),
+    }
+}
+
 /// Whether a call with this head may ask. Removes the field with the token, which is not the client's.
-pub(super) fn may_ask(form: Form, head: &mut request::Parts, token: Option<&str>) -> bool {
+fn may_ask(form: Form, head: &mut request::Parts, token: Option<&str>) -> bool {
     let given = head.headers.remove(TOKEN);
     let Some(token) = token else { return true };
     let in_query = head.uri.query().into_iter().flat_map(|query| query.split('&'));
@@ -26,7 +44,7 @@ pub(super) fn may_ask(form: Form, head: &mut request::Parts, token: Option<&str>
 
 /// Whether a page of another site makes this call, in a browser that can reach this address. With DNS rebinding the page
 /// has our address under a name of its own, and is no other site for the browser.
-pub(super) fn is_from_page(head: &request::Parts) -> bool {
+fn is_from_page(head: &request::Parts) -> bool {
     let (headers, uri) = (&head.headers, &head.uri);
     is_of_another_site(headers, uri) || headers.contains_key(ORIGIN) && !is_local(headers, uri)
 }

@@ -20,8 +20,6 @@ use crate::plan::Plan;
 use crate::reading::TIDEGATE_OVER;
 use crate::throttle::{Hits, MOST_LIMITS, Quota};
 
-pub(super) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
-
 /// The most descriptors of one call.
 const MOST: usize = 100;
 

@@ -10,7 +10,7 @@ use http::header::{
 };
 use http::{Method, Request, Response, StatusCode, Uri, request};
 
-use super::form::{BadCall, Form};
+use super::form::{BadCall, Form, MOST_FIELDS};
 use super::{Asked, DecidedRequest, Question};
 use crate::request::target::encoded;
 
@@ -95,9 +95,6 @@ pub(super) fn answer(form: Form, decided: DecidedRequest<'_>) -> Response<Bytes>
     answer
 }
 
-/// The most different fields of a request. There is room in the map for those that are added on its way.
-pub(super) const MOST: usize = 1_000;
-
 /// The head of a request that has these parts, and why the request is to be refused. Without a host the request matches
 /// routes that name no host.
 ///
@@ -110,7 +107,7 @@ pub(super) fn head(
     host: Option<&[u8]>,
     mut headers: HeaderMap,
 ) -> (request::Parts, Option<BadCall>) {
-    let has_too_many = headers.keys_len() > MOST;
+    let has_too_many = headers.keys_len() > MOST_FIELDS;
     if has_too_many {
         headers.clear();
     }

@@ -1,9 +1,8 @@
 //! The forms in which other proxies ask, and what may be wrong with a call.
 
 use http::header::{ALLOW, HeaderValue, WWW_AUTHENTICATE};
-use http::{Method, StatusCode, Version, request};
+use http::{Method, StatusCode, Version};
 
-use super::{access, envoy, fields};
 use crate::answer::BEARER;
 use crate::answer::grpc::Status;
 use crate::answer::protocol::{GrpcKind, Protocol, plain};
@@ -11,6 +10,12 @@ use crate::answer::refusal::{CallFault, Refusal};
 use crate::exchange::Exchange;
 use crate::request::client::ClientHeader;
 use crate::throttle::MOST_LIMITS;
+
+/// Envoy's call.
+const ENVOY_PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+/// The most different fields of a request. There is room in the map for those that are added on its way.
+pub(super) const MOST_FIELDS: usize = 1_000;
 
 /// The form in which a proxy asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +67,7 @@ pub(crate) enum BadCall {
     Twice(&'static str),
     #[error("`{0}` cannot be read")]
     Unreadable(&'static str),
-    #[error("a request has at most {} header fields", fields::MOST)]
+    #[error("a request has at most {} header fields", MOST_FIELDS)]
     TooManyFields,
     #[error("the message is compressed: send it as it is")]
     Compressed,
@@ -81,7 +86,7 @@ impl Form {
             "/forward-auth" => Self::ForwardAuth,
             "/check" => Self::Check,
             "/settle" => Self::Settle,
-            envoy::PATH if is_grpc => Self::Envoy,
+            ENVOY_PATH if is_grpc => Self::Envoy,
             _ => Self::Unknown,
         };
         if !is_grpc || !matches!(form, Self::Envoy | Self::Unknown) {
@@ -98,26 +103,6 @@ impl Form {
             Self::Check | Self::Settle => "check",
             Self::Envoy => "envoy",
             Self::Unknown => "none",
-        }
-    }
-
-    /// Lets a call with this head ask. `token` is `decide.token`. The field with the token is removed.
-    ///
-    /// # Errors
-    /// Where the call shows no token, or asks nothing.
-    pub(super) fn admit(
-        self,
-        head: &mut request::Parts,
-        token: Option<&str>,
-    ) -> Result<(), BadCall> {
-        match self {
-            _ if !access::may_ask(self, head, token) => Err(BadCall::Token),
-            Self::Unknown => Err(BadCall::Path),
-            _ if self.has_body() && head.method != Method::POST => Err(BadCall::Method),
-            _ if token.is_none() && self.tells_end() && access::is_from_page(head) => {
-                Err(BadCall::Page)
-            }
-            _ => Ok(()),
         }
     }
 

@@ -138,7 +138,7 @@ impl Decider {
         active: &Rc<Active>,
         client: &Rc<ClientConnection>,
     ) -> Result<Answer, Refusal<'static>> {
-        form.admit(&mut call.head, active.plan.decide.token.as_deref())?;
+        access::admit(form, &mut call.head, active.plan.decide.token.as_deref())?;
         let time_limit = active.plan.server.body_timeout;
         let body = match call.body.take_if(|_| form.has_body()) {
             Some(body) => read_body(body, time_limit).await?,
