@@ -1,6 +1,20 @@
--- The buckets that are lists, as sorted sets. `shell.lua` includes this text, and runs it only for a call that asks
--- about such a bucket.
---
+-- What a call asks about, and the buckets that are lists, as sorted sets. This stands in front of `shell.lua`, whose head
+-- describes the call.
+
+local WRONG_TYPE = -2
+
+local call, keys = redis.call, KEYS
+-- `lists` has the algorithms whose buckets are lists. nil where the call asks about no such bucket.
+local terms, lists = {}
+for index = 2, #ARGV do
+  local ask = { cmsgpack.unpack(ARGV[index]) }
+  if ask[1] == 'sliding-log' or ask[1] == 'concurrency' then
+    lists = {}
+  end
+  terms[index - 1] = ask
+end
+if lists then
+
 -- Each of these algorithms has four functions over a key and its terms. `ask` returns what `decide` says, or that the
 -- key holds a value of another type. Where the request passes, `ask` also returns a list that begins with the receipt.
 -- If all limits of the request let it pass, `write` is called with that list, else `keep`. `settle` writes at once, and
@@ -219,3 +233,5 @@ function slots.settle(key, ask, now)
 end
 
 lists.concurrency = slots
+
+end

@@ -1,7 +1,7 @@
 //! Asks Redis: one script call holds the asks of all requests that come together. `store::order` calls
 //! this folder, and decides what happens if Redis does not answer with a decision.
 //!
-//! The script is `shell.lua` with the Lua twins of the algorithms in front of it. `queue` gathers requests, `call`
+//! The script is `shell.lua` with the Lua twins of the algorithms and `lists.lua` in front of it. `queue` gathers requests, `call`
 //! packs them and reads the answer, and [`crate::redis`] sends the call. In a cluster a call has the keys of one hash
 //! slot. `pending` is a question whose client may leave before the answer. `leases` keeps the slots that are held in
 //! Redis, and `processes` counts the processes that share Redis. `overrides` reads and sets the overrides of

@@ -58,29 +58,15 @@
 --   5  expiry     until when the bytes must be kept; nil where the key already lives long enough
 --   6  receipt    what is noted of the taking, for a later settlement
 -- Some buckets are lists, which are sorted sets in Redis. Each is read and written when a request asks about it: see
--- `lists.lua`.
+-- `lists.lua`, which stands in front of this text and also reads the terms.
 --
 -- Redis runs the whole text for each call. So the code has loops instead of functions, few tables, and few reads from
--- them. A function for each step would make a call slower by a fifth. Instead the steps are pieces of text in the
--- folder `shell`. Each replaces the line that names it.
+-- them. A function for each step would make a call slower by a fifth.
 
-local WRONG_TYPE = -2
-
-local call, keys = redis.call, KEYS
+-- 1. READ
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 local plan = { cmsgpack.unpack(ARGV[1]) }
-local terms, lists = {}
-for index = 2, #ARGV do
-  local ask = { cmsgpack.unpack(ARGV[index]) }
-  if ask[1] == 'sliding-log' or ask[1] == 'concurrency' then
-    lists = {}
-  end
-  terms[index - 1] = ask
-end
-if lists then
--- (lists.lua)
-end
 
 -- Each bucket's bytes: false for a new bucket, nil for a key of another type. `kinds` then has this type. MGET answers
 -- the same for both. But if there are keys of another type, more keys exist than MGET has strings for.
@@ -105,12 +91,16 @@ if known < #keys and call('EXISTS', unpack(keys)) > known then
   end
 end
 
+-- 2. ASK, request by request.
+--
 -- For each bucket to be written, the time until which its key must live; true if the key's present expiry is late
 -- enough. This table and `answer` begin with room for a few asks, because it costs much to let a table grow.
 local written = { false, false, false, false }
 local answer, said = { 0, 0, 0, 0 }, 0
 -- The texts of expiries that several keys may have.
 local expiries, format = {}, string.format
+-- What new buckets have answered, by their terms: all new buckets give the same answer to the same terms.
+local fresh = {}
 -- The receipts of the requests that want them.
 local receipts
 -- The bucket's state and its entry in `written` before each ask of a request. The last ask needs neither.
@@ -129,7 +119,51 @@ while index < ends do
     local bucket, ask = plan[index + 1], terms[plan[index + 2]]
     local way, wait, remaining, taken, expiry, receipt = ask[3], 0, 0
     index = index + 2
-    -- (ask.lua)
+    -- Ask one bucket. `taken` becomes the bucket's bytes after the request has taken, or the entry for a list. A
+    -- settlement is written at once.
+    local state, list, moved = states[bucket], lists and lists[ask[1]]
+    if list then
+      if state or state == nil and kinds[bucket] ~= 'zset' then
+        wait = WRONG_TYPE
+      elseif way == 'settle' then
+        wait, remaining = list.settle(keys[bucket], ask, now)
+      else
+        wait, remaining, taken = list.ask(keys[bucket], ask, now)
+        receipt = taken and taken[1]
+      end
+    elseif state == nil then
+      wait = WRONG_TYPE
+    elseif way == 'settle' then
+      -- A new bucket is full: nothing can be given back.
+      if state or ask[2] > 0 then
+        wait, remaining, moved, taken, expiry =
+          decide(ask[1], ask[4], ask[2], -1 - ask[5], state, now, ask[6], ask[7])
+        states[bucket], written[bucket] = taken or false, expiry or written[bucket] or true
+        wait, remaining, taken = 0, 0, nil
+      end
+    elseif state then
+      wait, remaining, moved, taken, expiry, receipt =
+        decide(ask[1], ask[4], ask[2], ask[5], state, now)
+      if moved == true then
+        -- The bucket goes back with the clock even if the request is refused.
+        local _, _, _, kept, kept_expiry = decide(ask[1], ask[4], 0, 0, state, now)
+        states[bucket], written[bucket] = kept, kept_expiry
+      elseif moved ~= nil then
+        aged[bucket] = ask
+      end
+    else
+      local answered = fresh[ask]
+      if answered and not noted then
+        wait, remaining, taken, expiry = answered[1], answered[2], answered[3], answered[4]
+      else
+        wait, remaining, moved, taken, expiry, receipt =
+          decide(ask[1], ask[4], ask[2], ask[5], nil, now)
+        fresh[ask] = { wait, remaining, taken, expiry }
+        if taken then
+          expiries[expiry] = format('%d', expiry / 1000 + 1)
+        end
+      end
+    end
     if noted then
       noted[#noted + 1] = receipt or 0
     end
@@ -169,9 +203,70 @@ while index < ends do
     end
   end
   index = index + 1
-  -- (keep_or_give_back.lua)
+
+  -- 3. KEEP OR GIVE BACK. All asks of the request are decided. If it passes, its entries are added to the lists; in the
+  -- other buckets they are counted already. If not, each bucket but that of a candidate is set back to what it was before
+  -- the request, and the answer is corrected: what remains then includes the cost.
+  if entries then
+    for n, entry in pairs(entries) do
+      local key, ask = keys[plan[first + 2 * n - 1]], terms[plan[first + 2 * n]]
+      if pass or ask[3] == 'candidate' and not void then
+        lists[ask[1]].write(key, ask, entry)
+      else
+        lists[ask[1]].keep(key, entry)
+      end
+    end
+  end
+  if not pass then
+    for n = count - 1, 1, -1 do
+      local bucket, way = plan[first + 2 * n - 1], terms[plan[first + 2 * n]][3]
+      if void or way ~= 'candidate' then
+        states[bucket], written[bucket] = before[2 * n - 1], before[2 * n]
+      end
+    end
+    said = said_before
+    for n = 1, count do
+      local ask = terms[plan[first + 2 * n]]
+      said = said + 1
+      if answer[said] < 0 then
+        said = said + 1
+      elseif ask[3] ~= 'peek' and (void or ask[3] ~= 'candidate') then
+        answer[said] = answer[said] + ask[2]
+      end
+    end
+  end
 end
--- (write.lua)
+
+-- 4. WRITE each bucket that has changed. Expiries are in whole milliseconds, rounded up.
+for bucket = 1, #keys do
+  local expiry = written[bucket]
+  if expiry then
+    local state = states[bucket]
+    if not state then
+      call('DEL', keys[bucket])
+    elseif expiry == true then
+      call('SETRANGE', keys[bucket], '0', state)
+    else
+      local old = stored and stored[bucket]
+      local text = expiries[expiry] or format('%d', expiry / 1000 + 1)
+      if old and #old == #state then
+        -- Two commands that answer with numbers cost three quarters of one that answers OK.
+        call('SETRANGE', keys[bucket], '0', state)
+        call('PEXPIREAT', keys[bucket], text)
+      else
+        -- With GET the command answers with the old value, and not with OK.
+        call('SET', keys[bucket], state, 'PXAT', text, 'GET')
+      end
+    end
+  elseif aged[bucket] then
+    -- Nothing was taken. The key may still have the expiry of other figures, and would expire too early.
+    local ask = aged[bucket]
+    local _, _, lives, _, expiry = decide(ask[1], ask[4], 0, 0, states[bucket], now)
+    if expiry and expiry > (lives or 0) then
+      call('PEXPIREAT', keys[bucket], format('%d', expiry / 1000 + 1))
+    end
+  end
+end
 
 if receipts then
   for n = 1, #receipts do

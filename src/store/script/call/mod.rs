@@ -35,19 +35,9 @@ const HELD: i64 = -1;
 pub(super) const OTHER_TYPE: CallError =
     CallError::UnusableKey("the key holds a value of another type");
 
-const SHELL: &str = include_str!("../shell.lua");
-
-/// Lines of `shell.lua`, and the texts that replace them.
-const PIECES: [(&str, &str); 4] = [
-    ("-- (lists.lua)\n", include_str!("../lists.lua")),
-    ("-- (ask.lua)\n", include_str!("../shell/ask.lua")),
-    ("-- (keep_or_give_back.lua)\n", include_str!("../shell/keep_or_give_back.lua")),
-    ("-- (write.lua)\n", include_str!("../shell/write.lua")),
-];
-
 pub(super) static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
-    let put = |shell: String, (line, text): &(&str, &str)| shell.replacen(line, text, 1);
-    Script::new(&format!("{}{}", algorithm::LUA, PIECES.iter().fold(SHELL.to_owned(), put)))
+    let [lists, shell] = [include_str!("../lists.lua"), include_str!("../shell.lua")];
+    Script::new(&[algorithm::LUA, lists, shell].concat())
 });
 
 /// What the script says to one request, in the order of its asks.

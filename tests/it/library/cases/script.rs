@@ -16,19 +16,11 @@ fn text() -> String {
         assert_eq!(text.matches(from).count(), 1, "{from}");
         text.replacen(from, to, 1)
     };
-    let mut shell = include_str!("../../../../src/store/script/shell.lua").to_owned();
-    for (line, piece) in [
-        ("-- (lists.lua)\n", include_str!("../../../../src/store/script/lists.lua")),
-        ("-- (ask.lua)\n", include_str!("../../../../src/store/script/shell/ask.lua")),
-        (
-            "-- (keep_or_give_back.lua)\n",
-            include_str!("../../../../src/store/script/shell/keep_or_give_back.lua"),
-        ),
-        ("-- (write.lua)\n", include_str!("../../../../src/store/script/shell/write.lua")),
-    ] {
-        shell = put(&shell, line, piece);
-    }
-    let shell = put(&shell, "redis.call,", "test_call,");
+    let shell = concat!(
+        include_str!("../../../../src/store/script/lists.lua"),
+        include_str!("../../../../src/store/script/shell.lua"),
+    );
+    let shell = put(shell, "redis.call,", "test_call,");
     assert!(!shell.contains("redis."), "Redis is called through one name");
     format!("{LUA}{}", put(include_str!("clock.lua"), "-- (shell.lua)\n", &shell))
 }
