@@ -1,6 +1,8 @@
 //! The types that all of `store` uses: a question about a bucket, the place of a key in Redis, and a bucket's receipt
 //! for what a request took.
 
+use std::time::Duration;
+
 use super::name::BucketKey;
 use crate::limit::algorithm::Receipt;
 use crate::limit::decide::Ask;
@@ -37,11 +39,32 @@ pub(super) struct RedisAsk<'r> {
     pub(super) location: KeyLocation,
 }
 
-/// What Redis has said about a bucket.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct RedisAnswer<'r> {
-    pub(super) asked: RedisAsk<'r>,
+/// What a bucket says to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BucketReply {
     pub(super) decision: Decision,
+    pub(super) by: Decider,
+    /// Whether the request has taken from this bucket.
+    pub(super) took: bool,
+    /// `Some` if the request has taken, and receipts are needed.
+    pub(super) receipt: Option<BucketReceipt>,
+    /// The time that the bucket's window has left. `None` if no request has begun one.
+    pub(super) window_left: Option<Duration>,
+}
+
+/// Who has decided on a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decider {
+    /// A bucket of this process.
+    Process,
+    /// The limit's shared bucket of a full table: what it says is not about the key.
+    Shared,
+    /// A bucket in Redis.
+    Redis,
+    /// A Redisson limiter with these figures.
+    Limiter(LimiterFigures),
+    /// Nobody had to be asked: the limit is closed, or the answer of Redis is known.
+    Known,
 }
 
 /// The figures of a Redisson limiter, which only Redis knows.

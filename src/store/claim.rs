@@ -14,7 +14,9 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::access::Store;
-use super::bucket::{BucketAsk, BucketReceipt, KeyLocation, LimiterFigures, Source};
+use super::bucket::{
+    BucketAsk, BucketReceipt, BucketReply, Decider, KeyLocation, LimiterFigures, Source,
+};
 use super::grant::{Grant, Moment, WaitingGrant};
 use super::name::BucketKey;
 use super::script::is_limiter;
@@ -59,21 +61,6 @@ enum ClaimState {
     Held { decision: Decision, by: Decider, grant: Box<Grant> },
     /// There is no decision. The claim stays failed if its limit then lets every request pass.
     Failed(ClaimFailure),
-}
-
-/// Who has decided on a claim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decider {
-    /// A bucket of this process.
-    Process,
-    /// The limit's shared bucket of a full table: what it says is not about the key.
-    Shared,
-    /// A bucket in Redis.
-    Redis,
-    /// A Redisson limiter with these figures.
-    Limiter(LimiterFigures),
-    /// Nobody had to be asked: the limit is closed, or the answer of Redis is known.
-    Known,
 }
 
 /// Why there is no decision on a claim.
@@ -217,6 +204,12 @@ impl<'p> Claim<'p> {
         receipt: Option<BucketReceipt>,
     ) {
         self.state = ClaimState::Decided { decision, by, receipt };
+    }
+
+    /// Writes what a bucket has said.
+    pub(super) fn decide_by(&mut self, reply: BucketReply) {
+        self.decide(reply.decision, reply.by, reply.receipt);
+        self.window_left = reply.window_left;
     }
 
     /// Writes a decision, with the grant of the tokens or the slot that the limit gave.

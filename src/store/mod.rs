@@ -36,8 +36,8 @@ mod script;
 mod warnings;
 
 pub use self::access::Store;
-pub use self::bucket::{BucketAsk, LimiterFigures};
-pub use self::claim::{Claim, Decider, verdict};
+pub use self::bucket::{BucketAsk, Decider, LimiterFigures};
+pub use self::claim::{Claim, verdict};
 pub use self::grant::{Grant, Moment};
 pub use self::name::BucketKey;
 pub(crate) use self::name::{BucketName, kept, stored_text};

@@ -2,8 +2,8 @@
 //! remains.
 
 use super::access::Store;
-use super::bucket::BucketAsk;
-use super::claim::{Claim, Decider};
+use super::bucket::{BucketAsk, Decider};
+use super::claim::Claim;
 use super::grant::Grant;
 use crate::limit::algorithm::{Algorithm, Difference, Receipt};
 use crate::limit::decide::Ask;

@@ -21,7 +21,7 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-use super::bucket::{BucketAsk, KeyLocation, RedisAnswer, RedisAsk};
+use super::bucket::{BucketAsk, KeyLocation, RedisAsk};
 use super::memory::{Identity, Memory};
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
@@ -121,19 +121,24 @@ impl KnownRefusals {
     }
 
     /// Notes what Redis has said to one request. `asked` is a time before the question was sent.
-    pub(super) fn note(&self, memory: &Memory, answers: &[RedisAnswer<'_>], asked: Timestamp) {
+    pub(super) fn note(
+        &self,
+        memory: &Memory,
+        answers: &[(RedisAsk<'_>, Decision)],
+        asked: Timestamp,
+    ) {
         let lasts = lasts(answers);
         let mut table = self.0.lock();
         if lasts.is_none() && table.refusals.is_empty() {
             return;
         }
         let question: PerAsk<_> =
-            answers.iter().map(|answer| AskedBucket::of(memory, &answer.asked)).collect();
+            answers.iter().map(|(asked, _)| AskedBucket::of(memory, asked)).collect();
         let number = question_number(&question);
         table.clean(asked);
         match lasts {
             Some((after, lasts)) if table.refusals.len() < MOST => {
-                let decisions = answers.iter().map(|answer| answer.decision).collect();
+                let decisions = answers.iter().map(|(_, decision)| *decision).collect();
                 let (ends, until) = (asked.plus(after), asked.plus(lasts));
                 let returned = table.returned;
                 let known =
@@ -214,9 +219,9 @@ fn question_number(question: &[AskedBucket]) -> u128 {
 
 /// The time after which the first limit refuses no longer, and for how long the answer is believed. `None` if this is no
 /// refusal that may be known.
-fn lasts(answers: &[RedisAnswer<'_>]) -> Option<(Duration, Duration)> {
+fn lasts(answers: &[(RedisAsk<'_>, Decision)]) -> Option<(Duration, Duration)> {
     let (mut ends, mut lasts) = (None, LONGEST);
-    for RedisAnswer { asked, decision: Decision { outcome, remaining } } in answers {
+    for (asked, Decision { outcome, remaining }) in answers {
         // The connection's number is 0 until the first connection to the server is made.
         let Some(1..) = asked.location.connection else { return None };
         match outcome {

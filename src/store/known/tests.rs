@@ -39,8 +39,7 @@ impl KnownAtWorker {
 
     /// Redis answers a question that was sent at `asked`.
     fn hears(&self, cost: u64, decision: Decision, asked: u64) {
-        let answer = RedisAnswer { asked: self.question(cost), decision };
-        self.known.note(&self.memory, &[answer], at(asked));
+        self.known.note(&self.memory, &[(self.question(cost), decision)], at(asked));
     }
 }
 
@@ -128,7 +127,7 @@ fn of_two_refusals_the_first_end_counts() {
     let wide = KnownAtWorker::with("algorithm = \"fixed-window\"\nrate = \"90000/d\"");
     let both = [wide.question(1), narrow.question(1)];
     let told = both.into_iter().zip([rejected(900, 0), rejected(500, 0)]);
-    let answers: Vec<_> = told.map(|(asked, decision)| RedisAnswer { asked, decision }).collect();
+    let answers: Vec<_> = told.collect();
     narrow.known.note(&narrow.memory, &answers, at(0));
     let look_up = |now| {
         let decisions = narrow.known.look_up(&narrow.memory, both.into_iter(), at(now))?;
@@ -160,8 +159,7 @@ fn beside_a_limit_with_room_a_refusal_is_known_for_as_long_as_nobody_can_use_the
             narrow.known.look_up(&narrow.memory, both.into_iter(), now).map(|it| it[1])
         };
         let told = both.into_iter().zip([rejected(3_600_000, 0), allowed(left)]);
-        let answers: Vec<_> =
-            told.map(|(asked, decision)| RedisAnswer { asked, decision }).collect();
+        let answers: Vec<_> = told.collect();
         narrow.known.note(&narrow.memory, &answers, at(0));
         if lasts > 0 {
             assert_eq!(look_up(lasts - 1), Some(allowed(left)), "{what}");

@@ -29,7 +29,7 @@ use self::identity::LimitMark;
 use self::locked::shard_number;
 use self::shard::{Due, Shard};
 pub(super) use self::table::Memory;
-use super::bucket::{BucketAsk, BucketReceipt, ReceiptUse};
+use super::bucket::{BucketAsk, BucketReceipt, BucketReply, Decider, ReceiptUse};
 use crate::limit::algorithm::{Algorithm, BucketState, Receipt, sliding_log};
 use crate::limit::decide::{Ask, Change, PerAsk, decide, decide_one};
 use crate::limit::decision::{Decision, Verdict};
@@ -60,18 +60,6 @@ struct FoundBucket {
     state: Option<BucketState>,
 }
 
-/// What a bucket of this process says to a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct LocalAnswer {
-    pub(super) decision: Decision,
-    /// Whether the limit's shared bucket has decided, because the table is full.
-    pub(super) is_shared: bool,
-    /// `Some` if the request took, and receipts are needed.
-    pub(super) taken: Option<BucketReceipt>,
-    /// The time that the bucket's window has left. `None` if no request has begun one.
-    pub(super) window_left: Option<Duration>,
-}
-
 impl Memory {
     /// The number of buckets in the table.
     pub(super) fn keys(&self) -> usize {
@@ -90,7 +78,7 @@ impl Memory {
         asks: &[BucketAsk<'_>],
         receipts: ReceiptUse,
         now: Now,
-    ) -> (PerAsk<LocalAnswer>, Verdict) {
+    ) -> (PerAsk<BucketReply>, Verdict) {
         let ids: PerAsk<Identity> = asks.iter().map(|ask| self.identity(ask)).collect();
         let mut shards = self.lock(&ids);
         let mut buckets: PerAsk<FoundBucket> = PerAsk::new();
@@ -134,13 +122,15 @@ impl Memory {
                 self.removed(1);
             }
             let is_shared = bucket.kind == BucketKind::Shared;
-            let taken = receipt(ask, change, receipts, now).map(|receipt| BucketReceipt {
+            let receipt = receipt(ask, change, receipts, now).map(|receipt| BucketReceipt {
                 receipt,
                 from_shared: is_shared,
                 resets: self.resets.count(),
             });
+            let by = if is_shared { Decider::Shared } else { Decider::Process };
+            let took = matches!(change, Change::Taken(..));
             let window_left = window_left(ask, change.state().or(bucket.state), now);
-            answers.push(LocalAnswer { decision, is_shared, taken, window_left });
+            answers.push(BucketReply { decision, by, took, receipt, window_left });
         }
         (answers, decided.verdict)
     }
@@ -152,7 +142,7 @@ impl Memory {
         ask: &BucketAsk<'_>,
         receipts: ReceiptUse,
         now: Now,
-    ) -> Option<(LocalAnswer, Verdict)> {
+    ) -> Option<(BucketReply, Verdict)> {
         let id = self.identity(ask);
         let number = shard_number(id, self.shards.len());
         let mut shard = self.shards.get(number)?.lock();
@@ -168,10 +158,11 @@ impl Memory {
         if is_new && !is_kept {
             self.removed(1);
         }
-        let taken = receipt(&ask.ask, change, receipts, now);
-        let taken = taken.map(|receipt| BucketReceipt { receipt, from_shared: false, resets });
+        let receipt = receipt(&ask.ask, change, receipts, now);
+        let receipt = receipt.map(|receipt| BucketReceipt { receipt, from_shared: false, resets });
+        let (by, took) = (Decider::Process, matches!(change, Change::Taken(..)));
         let window_left = window_left(&ask.ask, change.state().or(before), now);
-        Some((LocalAnswer { decision, is_shared: false, taken, window_left }, verdict))
+        Some((BucketReply { decision, by, took, receipt, window_left }, verdict))
     }
 
     /// The decision that one ask alone would get. Nothing is taken.

@@ -1,6 +1,5 @@
 //! The steps of the order of asking, one by one. The tests say what Redis has decided: no Redis answers here.
 
-use super::asking::{BucketCall, calls, has_refused, verb};
 use super::*;
 use crate::limit::algorithm::Receipt;
 use crate::limit::decide::Ask;
@@ -45,7 +44,7 @@ fn claims<'p>(store: &Store, plan: &'p Plan) -> Vec<Claim<'p>> {
 fn asking<'q>(store: &'q Arc<Store>) -> Asking<'q> {
     let redis = store.redis.as_ref().unwrap();
     let (receipts, deadline) = (ReceiptUse::Needed, redis.router.deadline());
-    Asking { store, redis, moment: now(), deadline, has_waited: false, receipts, missed: None }
+    Asking { store, redis, moment: now(), deadline, receipts }
 }
 
 /// Redis decides on this claim, as it would in answer to a question.
@@ -106,14 +105,8 @@ async fn keys_of_one_hash_slot_are_asked_by_one_call() {
     let mut claims = claims(&store, &plan);
     redis_decides(&mut claims[3], ALLOWED);
     let mut all: Vec<_> = claims.iter_mut().collect();
-    let sizes =
-        |calls: PerAsk<BucketCall<'_, '_>>| calls.iter().map(|it| it.len()).collect::<Vec<_>>();
-    assert_eq!(
-        sizes(calls(&mut all, Grouping::ByHashSlot)),
-        [2],
-        "`b` is here, and `d` is decided"
-    );
-    assert_eq!(sizes(calls(&mut all, Grouping::Apart)), [1, 1]);
+    let sizes: Vec<_> = calls(&mut all).iter().map(|call| call.len()).collect();
+    assert_eq!(sizes, [2], "`b` is here, and `d` is decided");
 }
 
 #[tokio::test]

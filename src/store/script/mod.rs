@@ -17,14 +17,13 @@ mod redisson;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis::Value;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use self::call::{AskReply, Call, CallRequest, OTHER_TYPE, SCRIPT};
+use self::call::{AskReply, Call, OTHER_TYPE, SCRIPT};
 use self::leases::SlotLeases;
 use self::overrides::SharedOverrides;
 pub(super) use self::pending::CallAsk;
@@ -32,7 +31,7 @@ use self::pending::{PendingAsk, takers};
 use self::processes::Announcement;
 use self::queue::{Lost, Queue};
 use self::redisson::LimiterCalls;
-use super::bucket::{BucketAsk, KeyLocation, ReceiptUse};
+use super::bucket::{BucketAsk, BucketReceipt, BucketReply, Decider, KeyLocation, ReceiptUse};
 use super::name::BucketName;
 use super::process::ProcessStore;
 use crate::limit::algorithm::{Algorithm, Difference, Receipt, token_bucket};
@@ -46,18 +45,6 @@ pub(super) use self::redisson::new_id;
 pub(crate) use self::redisson::{
     LimiterConfig, LimiterError, Limiters, limiter_keys, limiter_name,
 };
-
-/// What Redis says about one bucket.
-pub(super) struct BucketReply {
-    /// `None` if the key holds a value of another type. Then no ask of the call took anything.
-    pub(super) decision: Option<Decision>,
-    /// Whether the request took from this bucket.
-    pub(super) took: bool,
-    /// What the bucket noted. `None` if it took nothing, and if no receipts were needed.
-    pub(super) receipt: Option<Receipt>,
-    /// The time that the bucket's window has left. `None` if no request has begun one.
-    pub(super) window_left: Option<Duration>,
-}
 
 /// One worker's access to Redis.
 pub(super) struct Redis {
@@ -128,15 +115,16 @@ impl Redis {
         has_slots.then(|| self.leases.name(&ask.ask, self.name(ask)))
     }
 
-    /// Decides over these asks together by Redis's clock. Returns one reply for each ask. If the future is dropped early,
+    /// Decides over these asks together by Redis's clock. Returns one reply for each ask: `None` if its key holds a value
+    /// of another type, and then no ask has taken anything. If the future is dropped early,
     /// tokens that were taken go back (`pending`). All keys must have the same hash slot.
     pub(super) async fn ask(
         &self,
         asks: &[CallAsk<'_>],
         receipts: ReceiptUse,
-    ) -> Result<PerAsk<BucketReply>, CallError> {
+    ) -> Result<PerAsk<Option<BucketReply>>, CallError> {
         let hash_slot = asks.first().map(|it| it.asked.location.hash_slot).unwrap_or_default();
-        let request = CallRequest { asks: asks.len(), receipts: receipts == ReceiptUse::Needed };
+        let request = (asks.len(), receipts);
         let awaited = self.queue.begin(hash_slot, request, self.router.deadline(), |call| {
             for CallAsk { asked, verb, holder } in asks {
                 let holder = holder.map(|slot| self.leases.holder(slot));
@@ -157,7 +145,7 @@ impl Redis {
         Ok(replies.map(|(ask, (one, took))| self.read(ask, one, took)).collect())
     }
 
-    fn read(&self, ask: &CallAsk<'_>, reply: AskReply, took: bool) -> BucketReply {
+    fn read(&self, ask: &CallAsk<'_>, reply: AskReply, took: bool) -> Option<BucketReply> {
         if reply.decision.is_none() {
             self.tell_other_type(&ask.asked.ask);
             self.router.count_error(ask.asked.location.hash_slot, &OTHER_TYPE);
@@ -172,7 +160,8 @@ impl Redis {
         let begin = reply.receipt.map(Receipt::time);
         let window_left = begin.and_then(|begin| algorithm.window_left(begin, reply.at));
         let receipt = reply.receipt.filter(|_| took).map(|it| it.under(algorithm, reply.at));
-        BucketReply { decision: reply.decision, took, receipt, window_left }
+        let (by, receipt) = (Decider::Redis, receipt.map(BucketReceipt::of));
+        Some(BucketReply { decision: reply.decision?, by, took, receipt, window_left })
     }
 
     /// What the bucket would decide if the request had no other limit. Nothing is taken.
@@ -180,7 +169,7 @@ impl Redis {
         if is_limiter(&ask.ask) {
             return self.limiters.look(ask).await;
         }
-        let one = CallRequest { asks: 1, receipts: false };
+        let one = (1, ReceiptUse::Unneeded);
         let deadline = self.router.deadline();
         let mut awaited = self.queue.begin(self.hash_slot(ask), one, deadline, |call| {
             call.ask(Verb::Look, &ask.ask, |name| self.write_name(ask, name));
@@ -264,7 +253,7 @@ fn probe(name: &str) -> Option<Call> {
     let algorithm = Algorithm::TokenBucket(token_bucket::Params { rate, burst });
     let ask = Ask::for_one(algorithm);
     let mut call = Call::default();
-    call.request(CallRequest { asks: 1, receipts: false });
+    call.request(1, ReceiptUse::Unneeded);
     call.ask(Verb::Take, &ask, |key| key.extend_from_slice(name.as_bytes()));
     Some(call)
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 
 use super::call::{AskReply, Reply, Verb};
-use super::queue::{Awaited, Queue, ReplyResult};
+use super::queue::{Awaited, Queue};
 use crate::limit::Mode;
 use crate::limit::algorithm::{Algorithm, Difference, Receipt};
 use crate::limit::decide::{self, Ask, PerAsk};
@@ -38,7 +38,7 @@ pub(super) struct PendingAsk<'q, 'r> {
 
 impl PendingAsk<'_, '_> {
     /// Waits for the reply.
-    pub(super) async fn answer(mut self) -> ReplyResult {
+    pub(super) async fn answer(mut self) -> Result<Reply, CallError> {
         let Some(awaited) = &mut self.awaited else { return Err(CallError::Nonsense) };
         let reply = awaited.answer().await;
         self.awaited = None;

@@ -12,12 +12,13 @@ use redis::Cmd;
 use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::call::{self, Call, CallRequest, Holder, Verb};
+use super::call::{self, Call, Holder, Verb};
 use crate::limit::algorithm::{Algorithm, concurrency};
 use crate::limit::decide::Ask;
 use crate::limit::rate::Burst;
 use crate::redis::{CallAdvice, CallKind, HashSlot, LastingFailures, Router};
 use crate::store::ProcessStore;
+use crate::store::bucket::ReceiptUse;
 use crate::store::process::LEASE;
 
 /// The time between two announcements. A process that starts is known to the others after this time.
@@ -56,7 +57,7 @@ impl Announcement {
         let call = |asks: &[(Option<Holder>, Verb)]| {
             let mut call = Call::default();
             for (holder, verb) in asks {
-                call.request(CallRequest { asks: 1, receipts: false });
+                call.request(1, ReceiptUse::Unneeded);
                 call.ask_for(*holder, *verb, &ask, |key| key.extend_from_slice(name.as_bytes()));
             }
             call

@@ -18,8 +18,9 @@ use tokio::time::Instant;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
-use super::call::{Call, CallRequest, OTHER_TYPE, Reply};
+use super::call::{Call, OTHER_TYPE, Reply};
 use crate::redis::{CallError, CallKind, HashSlot, Router};
+use crate::store::bucket::ReceiptUse;
 
 /// A request looks for a call of its hash slot among at most this number of calls. A longer search would cost more
 /// than a shared call saves.
@@ -49,7 +50,7 @@ struct GatheredCall {
 
 /// Who gets the reply to a request.
 enum Recipient {
-    Waiting(oneshot::Sender<ReplyResult>),
+    Waiting(oneshot::Sender<Result<Reply, CallError>>),
     /// Nobody waits for the reply, such as that to a settlement.
     Nobody {
         lost: Option<Lost>,
@@ -67,7 +68,7 @@ impl Recipient {
     }
 
     /// Delivers the reply. A request that has ended meanwhile does not get it.
-    fn deliver(self, answer: ReplyResult) {
+    fn deliver(self, answer: Result<Reply, CallError>) {
         match self {
             Self::Waiting(it) => drop(it.send(answer)),
             Self::Nobody { lost: Some(lost), .. } => match answer {
@@ -79,8 +80,6 @@ impl Recipient {
         }
     }
 }
-
-pub(super) type ReplyResult = Result<Reply, CallError>;
 
 impl Queue {
     /// Begins to send over this router's connections.
@@ -102,18 +101,18 @@ impl Queue {
         self.gathered.one_way.wait().await;
     }
 
-    /// Adds this request to a call of this hash slot. `ask` writes its asks. The reply comes by `deadline`, or by the
+    /// Adds a request of so many asks to a call of this hash slot. `ask` writes the asks. The reply comes by `deadline`, or by the
     /// deadline of the request that began the call.
     pub(super) fn begin(
         &self,
         hash_slot: HashSlot,
-        request: CallRequest,
+        (asks, receipts): (usize, ReceiptUse),
         deadline: Instant,
         ask: impl FnOnce(&mut Call),
     ) -> Awaited {
         let (sender, answer) = oneshot::channel();
-        self.gathered.join(hash_slot, deadline, Recipient::Waiting(sender), request.asks, |call| {
-            call.request(request);
+        self.gathered.join(hash_slot, deadline, Recipient::Waiting(sender), asks, |call| {
+            call.request(asks, receipts);
             ask(call);
         });
         Awaited(answer)
@@ -122,11 +121,11 @@ impl Queue {
 
 /// The reply to a request that has joined a call. A call is not sent if all its requests have dropped their
 /// `Awaited`.
-pub(super) struct Awaited(oneshot::Receiver<ReplyResult>);
+pub(super) struct Awaited(oneshot::Receiver<Result<Reply, CallError>>);
 
 impl Awaited {
     /// Waits for the reply. To be called once.
-    pub(super) async fn answer(&mut self) -> ReplyResult {
+    pub(super) async fn answer(&mut self) -> Result<Reply, CallError> {
         // A receive error means that the worker ends.
         (&mut self.0).await.unwrap_or(Err(CallError::NotConnected))
     }
@@ -152,7 +151,7 @@ impl OneWay {
     ) {
         let nobody = Recipient::Nobody { lost, counted: self.0.one_way.token() };
         self.0.join(hash_slot, deadline, nobody, 1, |call| {
-            call.request(CallRequest { asks: 1, receipts: false });
+            call.request(1, ReceiptUse::Unneeded);
             ask(call);
         });
     }

@@ -74,7 +74,7 @@ impl Memory {
             |(answer, verdict)| (PerAsk::from_iter([answer]), verdict),
         );
         let decisions = answers.iter().map(|answer| answer.decision).collect();
-        let taken = answers.iter().map(|answer| answer.taken).collect();
+        let taken = answers.iter().map(|answer| answer.receipt).collect();
         TableAnswer { decisions, taken, verdict }
     }
 }

@@ -18,6 +18,7 @@ use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::time::Timestamp;
 use crate::redis::CallError;
+use crate::store::bucket::ReceiptUse;
 
 /// The most asks of one call. Redis does nothing else while it runs a script. A request with more asks has its
 /// own call.
@@ -55,15 +56,6 @@ pub(crate) struct AskReply {
     pub(crate) at: Timestamp,
 }
 
-/// One request of a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CallRequest {
-    /// The number of its asks, at least one.
-    pub(crate) asks: usize,
-    /// Whether it wants receipts.
-    pub(crate) receipts: bool,
-}
-
 /// Requests that go to Redis together.
 #[derive(Default)]
 pub(super) struct Call {
@@ -75,19 +67,20 @@ pub(super) struct Call {
     plan: Vec<(usize, usize)>,
     /// The different terms of the asks, each once.
     terms: Vec<(Verb, Ask, Option<Holder>)>,
-    requests: Vec<CallRequest>,
+    /// For each request the number of its asks, and whether it wants receipts.
+    requests: Vec<(usize, ReceiptUse)>,
 }
 
 impl Call {
     /// Whether a request with this number of asks may still join.
     pub(super) fn has_room(&self, asks: usize) -> bool {
         self.requests.is_empty()
-            || self.requests.iter().map(|request| request.asks).sum::<usize>() + asks <= MOST_ASKS
+            || self.requests.iter().map(|(asks, _)| asks).sum::<usize>() + asks <= MOST_ASKS
     }
 
-    /// Begins a request, whose asks are to follow.
-    pub(super) fn request(&mut self, request: CallRequest) {
-        self.requests.push(request);
+    /// Begins a request, whose asks are to follow: so many, at least one.
+    pub(super) fn request(&mut self, asks: usize, receipts: ReceiptUse) {
+        self.requests.push((asks, receipts));
     }
 
     /// Adds an ask about the bucket whose name `write_key` appends.
@@ -138,10 +131,10 @@ impl Call {
     /// A call for each of the requests.
     pub(super) fn split(&self) -> Vec<Self> {
         let mut plan = self.plan.iter();
-        let requests = self.requests.iter().map(|request| {
+        let requests = self.requests.iter().map(|(asks, receipts)| {
             let mut call = Self::default();
-            call.request(*request);
-            for (bucket, terms) in plan.by_ref().take(request.asks) {
+            call.request(*asks, *receipts);
+            for (bucket, terms) in plan.by_ref().take(*asks) {
                 let Some((verb, ask, holder)) = self.terms.get(*terms) else { continue };
                 let name = self.name(*bucket);
                 call.ask_for(*holder, *verb, ask, |key| key.extend_from_slice(name));
@@ -156,14 +149,14 @@ impl Call {
     fn packed_plan(&self) -> Vec<u8> {
         let mut packed = Vec::with_capacity(9 * self.requests.len() + 2 * self.plan.len());
         let mut plan = self.plan.iter();
-        for request in &self.requests {
-            if request.receipts {
-                let asks = i64::try_from(request.asks).unwrap_or(i64::MAX);
-                pack_number(-asks, &mut packed);
-            } else {
-                pack_index(request.asks, &mut packed);
+        for (asks, receipts) in &self.requests {
+            match receipts {
+                ReceiptUse::Needed => {
+                    pack_number(-i64::try_from(*asks).unwrap_or(i64::MAX), &mut packed);
+                }
+                ReceiptUse::Unneeded => pack_index(*asks, &mut packed),
             }
-            for (bucket, terms) in plan.by_ref().take(request.asks) {
+            for (bucket, terms) in plan.by_ref().take(*asks) {
                 pack_index(bucket + 1, &mut packed);
                 pack_index(terms + 1, &mut packed);
             }
@@ -198,10 +191,10 @@ impl Call {
         let Value::BulkString(bytes) = answer else { return None };
         let (numbers, odd) = bytes.as_chunks::<NUMBER>();
         let mut checked = numbers.iter();
-        let all = self.requests.iter().map(|request| request.asks).sum::<usize>();
+        let all = self.requests.iter().map(|(asks, _)| asks).sum::<usize>();
         let understood = (0..all).all(|_| read(&mut checked).is_some());
-        let wanting = self.requests.iter().filter(|request| request.receipts);
-        let receipts = wanting.map(|request| request.asks).sum::<usize>();
+        let wanting = self.requests.iter().filter(|(_, receipts)| *receipts == ReceiptUse::Needed);
+        let receipts = wanting.map(|(asks, _)| asks).sum::<usize>();
         // Receipts come after all decisions, and then Redis's time.
         let (mut noted, at) = match checked.as_slice() {
             [noted @ .., at] if receipts > 0 => (noted.iter(), timestamp(at)),
@@ -211,16 +204,14 @@ impl Call {
             return None;
         }
         let mut numbers = numbers.iter();
-        Some(self.requests.iter().map(move |request| {
-            let one = |_| AskReply {
-                decision: read(&mut numbers).flatten(),
-                receipt: request
-                    .receipts
-                    .then(|| Some(Receipt::new(timestamp(noted.next()?))))
-                    .flatten(),
-                at,
+        Some(self.requests.iter().map(move |(asks, receipts)| {
+            let mut receipt = || match receipts {
+                ReceiptUse::Needed => Some(Receipt::new(timestamp(noted.next()?))),
+                ReceiptUse::Unneeded => None,
             };
-            (0..request.asks).map(one).collect()
+            let decision = |_| read(&mut numbers).flatten();
+            let decisions = (0..*asks).map(decision);
+            decisions.map(|decision| AskReply { decision, receipt: receipt(), at }).collect()
         }))
     }
 }
@@ -270,7 +261,7 @@ mod tests {
     fn call(requests: &[&[(&str, u64)]]) -> Call {
         let mut call = Call::default();
         for asks in requests {
-            call.request(CallRequest { asks: asks.len(), receipts: false });
+            call.request(asks.len(), ReceiptUse::Unneeded);
             for (name, cost) in *asks {
                 call.ask(Verb::Take, &ask(*cost), |key| key.extend_from_slice(name.as_bytes()));
             }
@@ -314,7 +305,7 @@ mod tests {
         assert!(full.has_room(10_000));
         for _ in 0..MOST_ASKS {
             assert!(full.has_room(1));
-            full.request(CallRequest { asks: 1, receipts: false });
+            full.request(1, ReceiptUse::Unneeded);
         }
         assert!(!full.has_room(1));
         let large = call(&[&[("a", 1); MOST_ASKS - 1]]);
@@ -349,8 +340,9 @@ mod tests {
     #[test]
     fn receipts_come_after_all_decisions() {
         let mut call = call(&[&[("a", 1)]]);
-        for (asks, receipts) in [(2, true), (1, false), (1, true)] {
-            call.request(CallRequest { asks, receipts });
+        use ReceiptUse::{Needed, Unneeded};
+        for (asks, receipts) in [(2, Needed), (1, Unneeded), (1, Needed)] {
+            call.request(asks, receipts);
             for _ in 0..asks {
                 call.ask(Verb::Take, &ask(1), |key| key.push(b'a'));
             }
