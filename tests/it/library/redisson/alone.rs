@@ -50,18 +50,6 @@ fn params(rate: &str, sharing: Sharing) -> Params {
     Params::new(Some(rate.parse().unwrap()), sharing).unwrap()
 }
 
-/// Each process began with a full bucket, although the limiter was drained.
-#[tokio::test]
-async fn a_limiters_bucket_begins_with_what_redis_last_said() {
-    let mut server = RedisServer::start();
-    let process = Process::of(&server);
-    let (spec, params) = (local(), params("10/h", Sharing::Overall));
-    assert_eq!(process.passed(&spec, params, 4).await, 4);
-    server.kill();
-    process.until_redis_is_away().await;
-    assert_eq!(process.passed(&spec, params, 15).await, 6);
-}
-
 /// Three processes let pass three times the limit.
 #[tokio::test]
 async fn each_process_has_its_share_of_a_limiter() {
