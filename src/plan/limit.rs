@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use http::HeaderName;
 
-use super::AnswerSpec;
 use super::counting::CountingKind;
 use super::estimate::Estimate;
 use super::figures::Figures;
 use super::response::{Statuses, UnknownUse, UsedSource};
+use super::{AnswerSpec, KeyDisplay};
 use crate::limit::algorithm::Algorithm;
 use crate::limit::key::Key;
 use crate::limit::name::Name;
@@ -72,6 +72,8 @@ pub struct LimitSpec {
     pub on_store_error: OnStoreError,
     /// The limit's own answer to a throttled client.
     pub reject: Option<Arc<AnswerSpec>>,
+    /// How keys are shown, in place of `log.keys`.
+    pub log_keys: Option<KeyDisplay>,
     /// The name of the Redisson limiter. For a limit with a key it is the prefix of the limiters' names.
     /// Present if the algorithm is [`Algorithm::Redisson`].
     pub limiter: Option<String>,
@@ -106,6 +108,7 @@ impl LimitSpec {
             scope: Scope::Cluster,
             on_store_error: OnStoreError::Local,
             reject: None,
+            log_keys: None,
             limiter: None,
         }
     }

@@ -274,7 +274,7 @@ pub(crate) enum ThrottleLog {
     Off,
 }
 
-/// How the parts of a key that come from headers, cookies, the query and tokens are shown.
+/// How the parts of a key that come from headers, cookies, the query, tokens and bodies are shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeyDisplay {
     /// As a hash.
@@ -282,6 +282,13 @@ pub enum KeyDisplay {
     Hashed,
     /// As they are.
     Plain,
+}
+
+impl KeyDisplay {
+    /// Whether keys of this limit are shown as hashes, if the file has this `log.keys`.
+    pub(crate) fn hides(self, limit: &LimitSpec) -> bool {
+        limit.log_keys.unwrap_or(self) == Self::Hashed && limit.key.has_secrets()
+    }
 }
 
 /// `[admin]`.

@@ -15,15 +15,15 @@ const LONGEST: usize = 256;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketKey {
     plain: Key,
-    /// `Some` if the key has secret values, and `log.keys` has them hashed.
+    /// `Some` if the key has secret values, and they are shown as hashes.
     hashed: Option<Box<Key>>,
 }
 
 impl BucketKey {
-    /// The key of a request for this limit. `display` says whether logs and stores have its secret values hashed.
+    /// The key of a request for this limit. `display` is `log.keys`: whether logs and stores have
+    /// its secret values hashed.
     pub fn new(spec: &LimitSpec, plain: Key, display: KeyDisplay) -> Self {
-        let is_hashed = display == KeyDisplay::Hashed && spec.key.has_secrets();
-        let hashed = is_hashed.then(|| Box::new(spec.key.hashed(&plain)));
+        let hashed = display.hides(spec).then(|| Box::new(spec.key.hashed(&plain)));
         Self { plain, hashed }
     }
 

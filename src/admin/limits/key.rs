@@ -14,7 +14,7 @@ use crate::store::stored_text;
 pub(super) struct AskedKey {
     /// The key with plain values. `None` if the path has hashes of them.
     pub(super) plain: Option<Key>,
-    /// The key by which the stores know the bucket: hashed if `log.keys` says so.
+    /// The key by which the stores know the bucket: hashed if the limit or `log.keys` says so.
     pub(super) shown: Key,
     /// The text of `shown`, or a hash of this text if it is long. An override is stored under it.
     pub(super) text: String,
@@ -55,7 +55,7 @@ impl AskedKey {
                 }
             }));
         }
-        let is_hashed = display == KeyDisplay::Hashed && spec.key.has_secrets();
+        let is_hashed = display.hides(spec);
         let mut builder = KeyBuilder::default();
         for (source, (index, value)) in sources.iter().zip(key.parts()) {
             let Some(value) = value else {
@@ -106,7 +106,7 @@ fn check_hash(value: &[u8], source: &KeySource) -> Result<(), ApiProblem> {
         return Ok(());
     }
     Err(ApiProblem::nonsense(format!(
-        "`{source}` is hashed in keys (log.keys), and this is no hash; give the value itself with `?plain`"
+        "`{source}` is hashed in keys (log_keys of the limit, or log.keys), and this is no hash; give the value itself with `?plain`"
     )))
 }
 

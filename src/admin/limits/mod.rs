@@ -20,7 +20,7 @@ use super::{Admin, PATHS};
 use crate::config::{self, Spelled as _};
 use crate::observe::events::date_and_time;
 use crate::observe::millis;
-use crate::plan::{KeyDisplay, LimitSpec, Plan};
+use crate::plan::{LimitSpec, Plan};
 use crate::redis::CallError;
 use crate::store::ListedOverride;
 
@@ -126,7 +126,7 @@ impl Admin {
         json!({
             "name": spec.name.as_str(),
             "key": crate::store::sources(spec),
-            "hashed": self.process.keys == KeyDisplay::Hashed && spec.key.has_secrets(),
+            "hashed": self.process.keys.hides(spec),
             "algorithm": algorithm.map(|it| it.name()),
             "rate": spec.figures.rate(),
             "burst": algorithm.and_then(|it| it.known_capacity()),

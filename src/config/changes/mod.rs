@@ -160,7 +160,6 @@ impl Changes {
             let limits = plan.limits.iter().map(|limit| (limit.name.as_str(), &**limit));
             limits.collect::<HashMap<_, _>>()
         });
-        let is_redis = plans[1].store.location != StoreLocation::Memory;
         for (name, pair) in pairs(old, new) {
             let title = format!("limits.{name}");
             match pair {
@@ -173,7 +172,7 @@ impl Changes {
                     let key = specs.1.map_or(&[][..], |spec| &spec.key.sources);
                     self.overrides(&title, key, old.get(OVERRIDES), new.get(OVERRIDES));
                     let buckets =
-                        specs.0.zip(specs.1).and_then(|(old, new)| buckets(old, new, is_redis));
+                        specs.0.zip(specs.1).and_then(|(old, new)| buckets(old, new, plans[1]));
                     self.changed.extend(buckets.map(|sentence| format!("{title} {sentence}")));
                 }
                 [_, None] => self.changed.push(format!("{title} removed")),
@@ -243,13 +242,17 @@ impl Changes {
 const OVERRIDES: &str = "overrides";
 
 /// What happens to the buckets of a limit. `None` if they all stay.
-fn buckets(old: &LimitSpec, new: &LimitSpec, is_redis: bool) -> Option<&'static str> {
+fn buckets(old: &LimitSpec, new: &LimitSpec, plan: &Plan) -> Option<&'static str> {
+    let is_redis = plan.store.location != StoreLocation::Memory;
+    let [as_was, as_is] = [old, new].map(|limit| plan.log.keys.hides(limit));
+    // A bucket is known by its key as it is shown. A Redisson limiter is known by the values themselves.
+    let is_renamed = old.key == new.key && as_was != as_is && new.limiter.is_none();
     // If nothing is counted, there are no buckets.
     let [was, is] = [old, new].map(|it| it.figures.at(Timestamp::MIN).map(|it| it.name()));
     let has_other = was.is_some() && is.is_some() && (was, &old.limiter) != (is, &new.limiter);
     let counts_ip = || new.key.sources.iter().any(|it| it.alternatives().contains(&KeySource::Ip));
     // In memory both scopes have the same bucket.
-    if has_other || is_redis && old.scope != new.scope {
+    if has_other || is_renamed || is_redis && old.scope != new.scope {
         return Some("begins anew");
     }
     if old.key.sources != new.key.sources {

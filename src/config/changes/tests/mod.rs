@@ -108,6 +108,8 @@ fn says_what_changed() {
             "limits.total algorithm token-bucket -> redisson|limits.total name none -> orders|\
              limits.total keep_alive none -> 1h|limits.total begins anew",
         ),
+        // It has no values that could be hashed.
+        ("1000/s\"", "1000/s\"\nlog_keys = \"plain\"", "limits.total log_keys none -> plain"),
         ("1000/s\"", "1000/s\"\nmode = \"shadow\"", "limits.total mode enforce -> shadow"),
         (
             "1000/s\"",

@@ -39,7 +39,9 @@ use crate::limit::algorithm::sliding_log::MOST_COST;
 use crate::limit::name::Name;
 use crate::limit::rate::{Cost, MAX_TOKENS};
 use crate::limit::{Mode, Scope};
-use crate::plan::{AnswerSpec, CostSpec, Figures, LimitSpec, OnStoreError, StoreLocation};
+use crate::plan::{
+    AnswerSpec, CostSpec, Figures, KeyDisplay, LimitSpec, OnStoreError, StoreLocation,
+};
 use crate::request::exempt::{Exempt, Exemptions};
 use crate::request::key::{KeySource, KeySpec, Missing};
 use crate::request::network::ClientPrefixes;
@@ -54,7 +56,7 @@ pub(crate) static LIMIT: Shape =
 #[rustfmt::skip]
 pub(crate) static SETTINGS: Settings<Spec> = &[
     field("key", Kind::KEY_SOURCES, Value("[]"),
-        "the parts of the key by which the limit counts: `\"ip\"`, `\"path\"`, `\"method\"`, `\"host\"`, `\"route\"`, `\"header:NAME\"`, `\"cookie:NAME\"`, `\"query:NAME\"`, `\"param:NAME\"`, `\"cert\"` (the subject of the client's certificate, as in `CN=alice,O=Example`), `\"jwt:CLAIM\"` (a claim of a verified token, see `[jwt.NAME]`); `[]` is one bucket for all; `\"header:x-api-key | ip\"` is the first of them that the request has, and values of different ones never meet"),
+        "the parts of the key by which the limit counts: `\"ip\"`, `\"path\"`, `\"method\"`, `\"host\"`, `\"route\"`, `\"header:NAME\"`, `\"cookie:NAME\"`, `\"query:NAME\"`, `\"param:NAME\"`, `\"cert\"` (the subject of the client's certificate, as in `CN=alice,O=Example`), `\"jwt:CLAIM\"` (a claim of a verified token, see `[jwt.NAME]`), `\"body:NAME\"` (a field of a JSON body, nested by dots, or of a form, up to 64 KiB); `[]` is one bucket for all; `\"header:x-api-key | ip\"` is the first of them that the request has, and values of different ones never meet"),
     setting(at!("missing", key.missing), Kind::Word(spellings::<Missing>), Value("\"shared\""),
         "a request without that header, cookie …: one bucket for all of them, no limit, or 400 (401 if it is a claim or `authorization`)"),
     field("algorithm", Kind::Word(spellings::<Family>), Value("\"token-bucket\""), "how it counts"),
@@ -90,6 +92,8 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "a key that is rejected often has the rate `\"0/s\"` for a time, on all proxies; keys with an override are never banned"),
     field("candidate", Kind::Table(&CANDIDATE), Words("none"),
         "other figures, tried in shadow in place of the limit's own on the same traffic"),
+    setting(at!(log_keys), Kind::Word(spellings::<KeyDisplay>), Words("`log.keys`"),
+        "whether values of headers, cookies, query, tokens and bodies stand in logs and in Redis, for this limit"),
     setting(at!(on_store_error), Kind::Word(spellings::<OnStoreError>), Words("the store's `on_error`; `allow` for `local` where a `redisson` limiter has no `rate`"), "while Redis is out of reach"),
     field("overrides", Kind::List(&Kind::Table(&OVERRIDE)), Value("[]"), "other figures for some keys"),
     field("plans", PLANS, Words("none"),
