@@ -250,6 +250,7 @@ fn key(spec: &LimitSpec, path: &NormalPath<'_>, headers: &HeaderMap) -> Key {
         params: PathParams::none(),
         cert: None,
         token: Token::NONE,
+        body: None,
         id: None,
         has_end: true,
         may_wait: true,

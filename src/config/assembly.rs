@@ -28,6 +28,7 @@ use crate::plan::{
     Action, AnswerSpec, Balance, HeaderChanges, JwtSpec, LimitSpec, LogSpec, NO_ROUTE, Plan,
     RouteSpec, ServerSpec, TestCase, UpstreamSpec,
 };
+use crate::request::key::KeySpec;
 use crate::request::known_fields::KnownFields;
 use crate::request::route::{Conditions, Pattern, RouteTable};
 use crate::tier::TierRule;
@@ -124,9 +125,12 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>) -> Option<Plan> {
     for (draft, name) in routes.into_iter().zip(names) {
         let (matcher, mut route) = draft.finish(name, &indexes, &everywhere)?;
         cost::keep_readable(&mut route, &on);
+        read_bodies(&mut route, &on, tiers.as_deref());
         matchers.push(matcher);
         finished.push(route);
     }
+    let mut no_route = no_route(everywhere);
+    read_bodies(&mut no_route, &on, tiers.as_deref());
     let methods = matchers.iter().flat_map(|(_, conditions)| conditions.methods.iter().cloned());
     Some(Plan {
         methods: methods.collect(),
@@ -143,7 +147,7 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>) -> Option<Plan> {
         limits: on.into_iter().map(Arc::new).collect(),
         tiers,
         off,
-        no_route: no_route(everywhere),
+        no_route,
         table: RouteTable::new(matchers),
         routes: finished,
         jwt,
@@ -182,6 +186,18 @@ fn by_mode(limits: Vec<LimitDraft>) -> (Vec<LimitSpec>, Vec<Name>, Vec<Option<us
 fn no_route(limits: SmallVec<[u32; 4]>) -> RouteSpec {
     let action = Action::Respond { status: StatusCode::NOT_FOUND, body: Box::default() };
     RouteSpec { name: NO_ROUTE.into(), action, limits, options: None }
+}
+
+/// Notes which fields of a body a route's limits read.
+fn read_bodies(route: &mut RouteSpec, limits: &[LimitSpec], rule: Option<&TierRule>) {
+    let indexes = route.limits.iter().filter_map(|index| usize::try_from(*index).ok());
+    let own: Vec<_> = indexes.filter_map(|index| limits.get(index)).collect();
+    let rule = rule.filter(|_| own.iter().any(|limit| !limit.tiers.is_empty()));
+    let keys = own.iter().map(|limit| &limit.key).chain(rule.map(|rule| &rule.by));
+    let fields: Vec<_> = keys.flat_map(KeySpec::body_fields).cloned().collect();
+    if !fields.is_empty() {
+        route.options.get_or_insert_default().body_fields = fields;
+    }
 }
 
 /// The fields that the file names: those that routes, balancing and limits read, that have tokens, that name clients or

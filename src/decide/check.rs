@@ -30,6 +30,7 @@ struct CheckQuestion {
     ip: Option<ClientText>,
     #[serde(default)]
     headers: BTreeMap<ClientText, Values>,
+    body: Option<ClientText>,
     cost: Option<u64>,
 }
 
@@ -122,7 +123,7 @@ fn is_list(body: &[u8]) -> bool {
 }
 
 fn question(asked: CheckQuestion) -> Result<Asked, BadCall> {
-    let CheckQuestion { method, host, path, ip, headers, cost } = asked;
+    let CheckQuestion { method, host, path, ip, headers, body, cost } = asked;
     let (mut fields, mut fault) = (HeaderMap::new(), None);
     for (ClientText(name), Values(values)) in headers {
         for ClientText(value) in values {
@@ -149,7 +150,8 @@ fn question(asked: CheckQuestion) -> Result<Asked, BadCall> {
         let says = format!("`cost` must be a whole number from 1 to {MAX_TOKENS}");
         return Err(BadCall::Body(says));
     }
-    Ok((head, Question { fault, ip, cost, ..Question::default() }))
+    let body = body.map(|body| body.0).unwrap_or_default();
+    Ok((head, Question { fault, ip, cost, body, ..Question::default() }))
 }
 
 impl RequestEnd {

@@ -196,7 +196,7 @@ fn question(
         true => Hits::GivenBack,
         false => Hits::Reported,
     };
-    Ok((head, Question { fault, ip, cost, hits, limits }))
+    Ok((head, Question { fault, ip, cost, hits, limits, ..Question::default() }))
 }
 
 /// The indexes of the limits with these names in the plan. Those that are off are left out.

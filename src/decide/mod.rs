@@ -64,6 +64,8 @@ struct Question {
     cost: Option<u64>,
     /// What this cost is.
     hits: Hits,
+    /// The request's body, if the caller tells it.
+    body: Vec<u8>,
     /// The indexes of the request's limits in the plan, in place of those of its route.
     limits: Option<Vec<u32>>,
 }

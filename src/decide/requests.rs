@@ -19,7 +19,7 @@ use crate::observe::metrics::DecisionKind;
 use crate::plan::Plan;
 use crate::reading::{self, RequestHead, RequestReading, Seen, Sender, TIDEGATE_OVER, TargetParts};
 use crate::request::client::PeerAddress;
-use crate::request::key::{Token, TokenReading, View};
+use crate::request::key::{BodyFields, Token, TokenReading, View};
 use crate::request::network::client_network;
 use crate::throttle::{Admission, LimitedRequest, MOST_LIMITS, Open, Quotas, Refused, Taken};
 
@@ -39,9 +39,9 @@ struct ReadRequest<'a, 'p> {
     id: Option<HeaderValue>,
     question: &'a Question,
     record: &'a mut RequestRecord,
-    /// What the head means, and the token, which is read when a limit first asks for it. `None` if the request is
-    /// refused.
-    reading: Option<(RequestReading<'p, 'a>, LazyToken<'a>)>,
+    /// What the head means, the fields of the body, and the token, which is read when a limit first asks for it. `None`
+    /// if the request is refused.
+    reading: Option<(RequestReading<'p, 'a>, BodyFields<'p>, LazyToken<'a>)>,
     refusal: Option<Refusal<'p>>,
 }
 
@@ -156,7 +156,9 @@ impl Decider {
                     let now = clock.wall().at(clock.at(began));
                     active.tokens.read_of(Some(client), headers, now)
                 });
-                (Some((reading, LazyCell::new(token))), None)
+                let names = &*reading.route.options().body_fields;
+                let body = BodyFields::told(names, headers, &question.body);
+                (Some((reading, body, LazyCell::new(token))), None)
             }
         };
         let id = record.request_id.as_deref().cloned();
@@ -172,11 +174,12 @@ impl Decider {
     ) -> BegunRequest<'b, 'p> {
         let ReadRequest { method, headers, id, question, record, reading, refusal } = read;
         let (mut open, mut refusal, mut place) = (Open::default(), refusal.take(), None);
-        let Some((reading, token)) = reading else {
+        let Some((reading, body, token)) = reading else {
             return BegunRequest { view: None, open, record, refusal, place };
         };
         let view = View {
             token: Token(token),
+            body: Some(body),
             has_end: form.tells_end(),
             may_wait: form != Form::Envoy,
             cost: question.cost,

@@ -140,15 +140,16 @@ impl Exchange {
     ) -> Answer {
         withhold_body(&mut answer, &self.head.method);
         let client = &record.client;
-        let awaited = self.seen.has(Seen::EXPECT);
+        let is_awaited = |body: &ClientBody| self.seen.has(Seen::EXPECT) && !body.is_begun();
         if client.phase.is_multiplexed() {
             // The rest of a body is thrown away when the body is dropped. A client that was not told to send its
             // body sends none.
-            if let Some(body) = self.body.as_mut().filter(|_| awaited) {
+            if let Some(body) = self.body.as_mut().filter(|body| is_awaited(body)) {
                 body.give_up();
             }
         } else {
             if let Some(body) = self.body.take() {
+                let awaited = is_awaited(&body);
                 let time_limit = record.active.plan.server.body_timeout;
                 closes |= !Box::pin(discard(body, awaited, client, time_limit)).await;
             }

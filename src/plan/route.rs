@@ -39,6 +39,9 @@ pub(crate) struct RouteOptions {
     pub(crate) response_timeout: Option<Duration>,
     /// The most bytes of a request's body, in place of the server's bound.
     pub(crate) max_body_size: Option<u64>,
+    /// The fields of a request's body that the route's limits read, or that say the request's plan. If there are any,
+    /// the body is read before the limits decide.
+    pub(crate) body_fields: Vec<String>,
 }
 
 /// What the proxy does with a route's requests.
@@ -71,6 +74,7 @@ impl RouteSpec {
             response: None,
             response_timeout: None,
             max_body_size: None,
+            body_fields: Vec::new(),
         };
         self.options.as_deref().unwrap_or(&UNSET)
     }

@@ -22,6 +22,8 @@ pub(crate) struct TestCase {
     pub(crate) target: WrittenTarget,
     /// Their headers.
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
+    /// Their body. Empty if they have none.
+    pub(crate) body: String,
     /// The claims of their token, which counts as verified. Empty if they have no token.
     pub(crate) claims: Map<String, Value>,
     /// The address from which they come.

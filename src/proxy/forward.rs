@@ -323,7 +323,7 @@ async fn read_out(
     }
 }
 
-fn faulty(fault: BodyFault) -> Refusal<'static> {
+pub(super) fn faulty(fault: BodyFault) -> Refusal<'static> {
     match fault {
         BodyFault::ClientLeft => Refusal::ClientLeft,
         fault => Refusal::Body(fault),

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
+use http_body::Body as _;
 use tokio::time::{Instant, timeout};
 
 use self::forward::Way;
@@ -26,12 +27,14 @@ use crate::exchange::record::RequestRecord;
 use crate::exchange::{Active, ClientLeft, Exchange, WorkerContext};
 use crate::observe::metrics::DecisionKind;
 use crate::observe::trace::ServerAnswer;
-use crate::plan::{Action, RouteSpec};
+use crate::plan::{Action, Plan, RouteSpec};
 use crate::reading::{self, RequestHead, RequestReading, Seen, Sender, TIDEGATE_OVER, TargetParts};
-use crate::request::key::{Token, View};
+use crate::request::key::{BodyFields, BodyKind, MOST_OF_BODY, Token, View};
 use crate::request::network::client_network;
 use crate::request::route::NoRoute;
 use crate::throttle::{Admission, LimitedRequest, Quota, Quotas};
+use crate::upstream::progress::BodyFault;
+use crate::wire::upload::ClientBody;
 
 /// One worker's service of `server.listen`: it forwards requests.
 pub(crate) struct Proxy {
@@ -112,6 +115,12 @@ impl Proxy {
         findings.read(&reading);
         active.note_untrusted(&reading);
         let (route, began) = (reading.route, exchange.began);
+        let names = &*route.options().body_fields;
+        let body = match names.is_empty() {
+            true => BodyFields::default(),
+            // Boxed, because other requests need no room for this future.
+            false => Box::pin(read_fields(names, &head.headers, &mut exchange.body, plan)).await?,
+        };
         let client_address = reading.client.address;
         let token = LazyCell::new(|| {
             let clock = &self.context.clock;
@@ -121,6 +130,7 @@ impl Proxy {
         let view = View {
             cert: client.cert.as_deref(),
             token: Token(&token),
+            body: Some(&body),
             id: request_id.as_ref().and_then(|id| id.to_str().ok()),
             ..reading.view(&head.method, &head.headers)
         };
@@ -186,6 +196,28 @@ fn time_limit(exchange: &Exchange) -> Option<Duration> {
         }
         Protocol::Grpc(_) | Protocol::Http(_) => None,
     }
+}
+
+/// Reads the fields of a request's body. The body goes on as it came.
+///
+/// # Errors
+/// If the body does not come in time, or breaks off.
+async fn read_fields<'p>(
+    names: &'p [String],
+    headers: &HeaderMap,
+    body: &mut Option<ClientBody>,
+    plan: &Plan,
+) -> Result<BodyFields<'p>, Refusal<'static>> {
+    let is_short = |body: &mut ClientBody| body.size_hint().lower() <= MOST_OF_BODY as u64;
+    let read = BodyKind::of(headers).and_then(|kind| Some((kind, body.take_if(is_short)?)));
+    let Some((kind, mut came)) = read else { return Ok(BodyFields::default()) };
+    let Ok(read) = timeout(plan.server.body_timeout, came.read_ahead(MOST_OF_BODY)).await else {
+        came.give_up();
+        return Err(Refusal::Body(BodyFault::Stalled));
+    };
+    let whole = read.map_err(|error| forward::faulty(BodyFault::of(&*error)))?;
+    *body = Some(came);
+    Ok(whole.map(|whole| BodyFields::read(names, kind, &whole)).unwrap_or_default())
 }
 
 /// The last changes to the answer of a request that the limits let pass.

@@ -202,7 +202,7 @@ pub(crate) fn most_bytes(plan: &Plan, route: &RouteSpec) -> Option<u64> {
 }
 
 impl RequestReading<'_, '_> {
-    /// The view of a request that has no certificate, no token and no id. The method and the headers are those of the
+    /// The view of a request that has no certificate, no token, no body and no id. The method and the headers are those of the
     /// head that was read.
     pub(crate) fn view<'v>(&'v self, method: &'v Method, headers: &'v HeaderMap) -> View<'v> {
         let pattern = self.found.as_ref().map(|route| self.plan.table.pattern(*route));
@@ -219,6 +219,7 @@ impl RequestReading<'_, '_> {
                 .map_or(PathParams::none(), |pattern| PathParams::of(pattern, &self.path)),
             cert: None,
             token: Token::NONE,
+            body: None,
             id: None,
             has_end: true,
             may_wait: true,

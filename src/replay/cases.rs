@@ -92,6 +92,7 @@ pub(crate) fn run(plan: &Plan) -> Vec<CaseResult<'_>> {
             judge = Judge::new(plan, &assumptions);
         }
         judge.token = Some(case.claims.clone());
+        judge.body = Some(case.body.clone());
         now = now.plus(case.after);
         let came = send(&mut judge, case, now);
         // The requests of a test have ended when the next test begins, unless they are held for longer.
@@ -231,12 +232,13 @@ mod tests {
         cost = { response_json = \"used\", estimate = { content_length = \"0.25\", at_least = 2 } }\n\
         [limits.shadow]\nkey = []\nrate = \"1/h\"\nmode = \"shadow\"\n\
         [limits.mark]\nkey = []\nrate = \"1/h\"\nmode = \"mark\"\n\
+        [limits.body]\nkey = [\"body:user\"]\nrate = \"1/h\"\n\
         [limits.host]\nkey = [\"header:host\", \"header:x-user\"]\nrate = \"1/h\"\n";
 
     fn routes() -> String {
         let names = [
             "login", "failures", "even", "slots", "day", "tokens", "length", "shadow", "mark",
-            "host",
+            "host", "body",
         ];
         let routes = names.map(|name| {
             format!("[[routes]]\npath = \"/{name}\"\nupstream = \"api\"\nlimits = [\"{name}\"]\n")
@@ -330,6 +332,13 @@ mod tests {
                  [[tests]]\nsend = \"GET /host\"\nheaders = { x-user = \"Zoë\" }\nexpect = { rejected = 1 }\n",
             ),
             (
+                "a user of a body, as JSON and as a form",
+                "[[tests]]\nsend = \"POST /body\"\nbody = '{\"user\":\"a\"}'\nexpect = { allowed = 1 }\n\
+                 [[tests]]\nsend = \"POST /body\"\nbody = \"user=a\"\nexpect = { rejected = 1, limit = \"body\" }\n\
+                 [[tests]]\nsend = \"POST /body\"\nbody = \"user=b\"\nexpect = { allowed = 1 }\n\
+                 [[tests]]\nsend = \"POST /body\"\ntimes = 2\nexpect = { allowed = 1, rejected = 1 }\n",
+            ),
+            (
                 "no route",
                 "[[tests]]\nsend = \"GET /nothing\"\nexpect = { allowed = 1, route = \"none\" }\n",
             ),
@@ -349,6 +358,7 @@ mod tests {
              expect = { allowed = 9, rejected = 1, delayed = 1, limit = \"even\", \
              route = \"/even\", retry_after = \"7s\" }\n\
              [[tests]]\nsend = \"GET /a%2Fb\"\nexpect = { allowed = 0 }\n\
+             [[tests]]\nsend = \"POST /body\"\nbody = \"user=a&user=b\"\nexpect = { allowed = 1 }\n\
              [[tests]]\nsend = \"GET /even\"\nexpect = { limit = \"even\", retry_after = \"1s\" }\n";
         let expected = [
             vec![
@@ -360,6 +370,10 @@ mod tests {
                 "retry_after: expected 7s, came 6s",
             ],
             vec!["requests: expected requests that reach the limits, came 1 with a wrong path"],
+            vec![
+                "allowed: expected 1, came 0",
+                "requests: expected requests that reach the limits, came 1 with a wrong key",
+            ],
             vec!["limit: expected even, came none", "retry_after: expected 1s, came none"],
         ];
         assert_eq!(differences(tests), expected);

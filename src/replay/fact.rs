@@ -31,6 +31,8 @@ pub(crate) enum Fact {
     Certificate,
     /// This claim of the client's token, or that the request had none.
     Claim(String),
+    /// This field of the body, or that the request had none.
+    Body(String),
     /// The status of the answer.
     Status,
     /// The bytes of the answer's body.
@@ -62,7 +64,7 @@ pub(crate) enum Assumed {
 /// A fact with its assumed value, as in `header:x-api-key=ip`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assumption {
-    /// The fact: a header, a cookie, the host, the certificate, or a claim.
+    /// The fact: a header, a cookie, the host, the certificate, a claim, or a field of the body.
     pub(crate) fact: Fact,
     /// The assumed value.
     pub(crate) assumed: Assumed,
@@ -128,6 +130,7 @@ impl Fact {
             KeySource::Cookie(name) => Some(Self::Cookie(name.clone())),
             KeySource::Cert => Some(Self::Certificate),
             KeySource::Jwt(claim) => Some(Self::Claim(claim.clone())),
+            KeySource::Body(name) => Some(Self::Body(name.clone())),
             // `of_key` calls this for each alternative of a `FirstOf`.
             KeySource::Path
             | KeySource::Method
@@ -139,10 +142,8 @@ impl Fact {
 
     /// Whether `--assume` can be about this fact.
     pub(super) fn can_be_assumed(&self) -> bool {
-        matches!(
-            self,
-            Self::Header(_) | Self::Cookie(_) | Self::Host | Self::Certificate | Self::Claim(_)
-        )
+        matches!(self, Self::Header(_) | Self::Cookie(_) | Self::Host | Self::Certificate)
+            || matches!(self, Self::Claim(_) | Self::Body(_))
     }
 
     /// Whether the log has this fact about the request.
@@ -156,7 +157,8 @@ impl Fact {
             Self::Status => record.status.is_some(),
             Self::Bytes => record.bytes.is_some(),
             Self::Duration => record.duration.is_some(),
-            Self::Certificate | Self::Claim(_) | Self::Use | Self::LimiterFigures => false,
+            // No log has others.
+            _ => false,
         }
     }
 }
@@ -171,6 +173,7 @@ impl fmt::Display for Fact {
             Self::Cookie(name) => write!(f, "the cookie {name}"),
             Self::Certificate => f.write_str("the client's certificate"),
             Self::Claim(claim) => write!(f, "the claim {claim} of a token"),
+            Self::Body(name) => write!(f, "the field {name} of the body"),
             Self::Status => f.write_str("the status"),
             Self::Bytes => f.write_str("the size of the answer's body"),
             Self::Duration => f.write_str("how long the request took"),
@@ -192,14 +195,14 @@ impl FromStr for Assumption {
     /// The error says what is wrong.
     fn from_str(text: &str) -> Result<Self, String> {
         const SHAPE: &str = "write it as in 'header:x-api-key=ip', 'cookie:session=none', \
-                             'jwt:sub=user' or 'host=api.example.com'";
+                             'jwt:sub=user', 'body:name=user' or 'host=api.example.com'";
         let (fact, value) =
             text.split_once('=').ok_or_else(|| format!("`{text}` assumes nothing: {SHAPE}"))?;
         let source: KeySource = fact.trim().parse().map_err(|error| format!("{error}"))?;
         let source = Fact::of_source(&source).filter(Fact::can_be_assumed);
         let fact = source.ok_or_else(|| {
             format!(
-                "nothing can be assumed of `{}`, only of a header, a cookie, a claim, `host` and `cert`",
+                "nothing can be assumed of `{}`, only of a header, a cookie, a claim, a field of the body, `host` and `cert`",
                 fact.trim()
             )
         })?;

@@ -16,7 +16,7 @@ use super::log::{ClientOrigin, LogRecord, Logged, folded_name};
 use crate::plan::{Action, Plan};
 use crate::reading::{self, BadHead, RequestHead, Seen, Sender, TargetParts, Unreadable};
 use crate::request::client::{Client, PeerAddress};
-use crate::request::key::{Token, TokenFault, TokenReading, View, token};
+use crate::request::key::{BodyFields, BodyKind, Token, TokenFault, TokenReading, View, token};
 use crate::request::network::canonical_address;
 use crate::request::route::NoRoute;
 use crate::throttle::{Refused, Rehearsal, RehearsedAnswer, RehearsedRequest};
@@ -38,6 +38,8 @@ pub struct Judge<'p> {
     assumptions: Vec<Assumption>,
     /// The claims in the token of every request. `None` if the assumptions give the claims.
     pub(super) token: Option<Map<String, Value>>,
+    /// The body of every request. `None` if the assumptions give its fields.
+    pub(super) body: Option<String>,
     /// The headers that limits and routes read, and the headers that frame a request. The map's key is the form that a
     /// name has in common with its spellings in logs.
     headers: HashMap<String, Vec<HeaderName>>,
@@ -134,6 +136,7 @@ impl<'p> Judge<'p> {
             facts,
             assumptions: assumptions.to_vec(),
             token: None,
+            body: None,
             headers,
             assumed_headers: assumed_headers.collect(),
             decided: 0,
@@ -168,6 +171,7 @@ impl<'p> Judge<'p> {
             Fact::Client => address.is_some(),
             Fact::Header(_) | Fact::Cookie(_) if knows_headers => true,
             Fact::Claim(_) if self.token.is_some() => true,
+            Fact::Body(_) if self.body.is_some() => true,
             fact => fact.is_known(record) || self.is_assumed(fact, record),
         };
         let mut missing = SmallVec::new();
@@ -224,7 +228,19 @@ impl<'p> Judge<'p> {
             false => TokenReading::of_claims(claims, self.plan.first_issuer()),
         };
         let (cert, token) = (cert.as_deref(), Token(&&token));
-        let view = View { cert, token, ..reading.view(&method, &headers) };
+        let names = &*reading.route.options().body_fields;
+        let body = match &self.body {
+            Some(text) => BodyFields::told(names, &headers, text.as_bytes()),
+            None => {
+                let value = |name: &String| {
+                    let fact = Fact::Body(name.clone());
+                    Some((name.clone(), self.assumed_text(&fact, record, address)?))
+                };
+                let fields: Value = names.iter().filter_map(value).collect();
+                BodyFields::read(names, BodyKind::Json, fields.to_string().as_bytes())
+            }
+        };
+        let view = View { cert, token, body: Some(&body), ..reading.view(&method, &headers) };
         let spec = reading.route;
         let mut known = SmallVec::<[_; 4]>::new();
         for limit in spec.limits.iter().filter_map(|limit| usize::try_from(*limit).ok()) {

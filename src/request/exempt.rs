@@ -124,6 +124,7 @@ mod tests {
                 params: PathParams::none(),
                 cert: None,
                 token: Token::NONE,
+                body: None,
                 id: None,
                 has_end: true,
                 may_wait: true,

@@ -1,11 +1,12 @@
 //! A request's body as its client sends it.
 
+use std::mem;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt as _, Either};
 use hyper::body::Incoming;
@@ -30,6 +31,8 @@ const RESET_MEMORY: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct ClientBody {
     source: PeerBody,
+    /// What was read ahead, and what follows it: trailers, or data that would be too much. `None` before that.
+    ahead: Option<Box<(Bytes, Option<Frame<Bytes>>)>>,
     overhead: Rc<Overhead>,
     /// The time within which each piece of the rest must come. `None` after the end, or if the client sends no more.
     patience: Option<Duration>,
@@ -44,7 +47,34 @@ impl ClientBody {
         body_timeout: Duration,
     ) -> Self {
         let source = peer_body(incoming, costs);
-        Self { source, overhead, patience: Some(body_timeout) }
+        Self { source, ahead: None, overhead, patience: Some(body_timeout) }
+    }
+
+    /// Reads the body to its end, or until more than `most` bytes have come. Returns the body if this is all of it.
+    /// Whoever reads the body afterwards gets all of it.
+    ///
+    /// # Errors
+    /// If the body breaks off.
+    pub(crate) async fn read_ahead(&mut self, most: usize) -> Result<Option<Bytes>, BodyError> {
+        let (mut joined, mut next) = (BytesMut::new(), None);
+        while next.is_none()
+            && let Some(frame) = self.frame().await
+        {
+            match frame?.into_data() {
+                Ok(data) if joined.len() + data.len() <= most => joined.extend_from_slice(&data),
+                Ok(data) => next = Some(Frame::data(data)),
+                Err(trailers) => next = Some(trailers),
+            }
+        }
+        let (joined, is_whole) = (joined.freeze(), next.as_ref().is_none_or(Frame::is_trailers));
+        let whole = is_whole.then(|| joined.clone());
+        self.ahead = Some(Box::new((joined, next)));
+        Ok(whole)
+    }
+
+    /// Whether the client was told to send the body, if it waits for that.
+    pub(crate) fn is_begun(&self) -> bool {
+        self.ahead.is_some()
     }
 
     /// That of the client's connection.
@@ -73,7 +103,8 @@ impl Drop for ClientBody {
 /// Reads the rest of an upload that nobody uses. If there is more than is read, the stream is reset at the end.
 async fn read_out(body: StreamBody, overhead: Rc<Overhead>, patience: Duration) {
     let costs = body.costs();
-    let mut rest = ClientBody { source: Either::Right(body), overhead, patience: Some(patience) };
+    let source = Either::Right(body);
+    let mut rest = ClientBody { source, ahead: None, overhead, patience: Some(patience) };
     let _ = timeout(LONGEST, drain(&mut rest, patience)).await;
     if rest.patience.take().is_none() {
         return;
@@ -111,6 +142,12 @@ impl Body for ClientBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if let Some((joined, next)) = self.ahead.as_deref_mut() {
+            let joined = Some(mem::take(joined)).filter(|joined| !joined.is_empty());
+            if let Some(frame) = joined.map(Frame::data).or_else(|| next.take()) {
+                return Poll::Ready(Some(Ok(frame)));
+            }
+        }
         let frame = ready!(Pin::new(&mut self.source).poll_frame(cx));
         match &frame {
             Some(Ok(frame)) => {
@@ -124,10 +161,17 @@ impl Body for ClientBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.source.is_end_stream()
+        let ahead = self.ahead.as_deref();
+        ahead.is_none_or(|(joined, next)| joined.is_empty() && next.is_none())
+            && self.source.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.source.size_hint()
+        let hint = self.source.size_hint();
+        let Some((left, (joined, next))) = hint.exact().zip(self.ahead.as_deref()) else {
+            return hint;
+        };
+        let next = next.as_ref().and_then(Frame::data_ref).map_or(0, Bytes::len);
+        SizeHint::with_exact(left + (joined.len() + next) as u64)
     }
 }

@@ -23,7 +23,7 @@ use crate::reading::{
     self, BadHead, RequestHead, RequestReading, Seen, Sender, TargetParts, Unreadable,
 };
 use crate::request::client::{Client, PeerAddress};
-use crate::request::key::{Token, View, read_claims};
+use crate::request::key::{BodyFields, Token, View, read_claims};
 use crate::request::line::{WrittenTarget, request_line};
 use crate::request::network::canonical_address;
 use crate::request::path::NormalPath;
@@ -49,6 +49,9 @@ pub(super) struct Explain {
     /// The claims of a token that counts as verified, as in '{"sub":"a"}'
     #[arg(long, value_name = "JSON", value_parser = claims)]
     claims: Option<Map<String, Value>>,
+    /// The body of the request; without a content-type JSON if it begins with a brace, else a form
+    #[arg(long, value_name = "TEXT", default_value_t, hide_default_value = true)]
+    body: String,
     /// Show keys and claims as they are, not as the log shows them
     #[arg(long)]
     plain: bool,
@@ -68,7 +71,8 @@ pub(super) fn explain(explain: &Explain) -> CommandResult {
     let headers = headers(&explain.headers, &target.uri)?;
     let (peer, now) = (canonical_address(explain.ip), Clock::new().now());
     let (claims, plain) = (explain.claims.clone(), explain.plain);
-    let request = ExplainedRequest { method, target, headers, claims, peer, now, plain };
+    let body = explain.body.clone();
+    let request = ExplainedRequest { method, target, headers, claims, body, peer, now, plain };
     let mut text = Explanation::new(request.method.as_str());
     if let Err(unreadable) = describe(&plan, &request, &mut text) {
         describe_unreadable(&plan, &request.method, &unreadable, &mut text);
@@ -86,6 +90,7 @@ struct ExplainedRequest {
     headers: HeaderMap,
     /// The claims of a token that counts as verified.
     claims: Option<Map<String, Value>>,
+    body: String,
     peer: IpAddr,
     now: Timestamp,
     /// Whether keys are shown as they are.
@@ -169,7 +174,9 @@ fn describe(
         Err(none) => describe_none(plan, method, none, &candidates, text),
     }
     let token = describe_token(plan, route, request, &sent, text);
-    let view = View { token: Token(&&token), ..view };
+    let names = &*route.options().body_fields;
+    let body = BodyFields::told(names, &sent, request.body.as_bytes());
+    let view = View { token: Token(&&token), body: Some(&body), ..view };
     describe_plan(plan.tiers_of(route), &view, *plain, text);
     for limit in plan.limits_of(route) {
         describe_limit(plan, limit, &view, (*now, *plain), text);

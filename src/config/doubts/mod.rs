@@ -14,7 +14,7 @@ use super::section::plans::PlansDraft;
 use super::section::route::RouteDraft;
 use super::section::values::{Named, Names};
 use crate::plan::{
-    Action, Balance, CostSpec, DecideSpec, Endpoint, JwtSpec, ListenAddress, ServerSpec,
+    Action, Balance, CostSpec, DecideSpec, Endpoint, JwtSpec, LimitSpec, ListenAddress, ServerSpec,
     UpstreamSpec,
 };
 use crate::request::key::KeySource;
@@ -61,7 +61,7 @@ impl Whole<'_> {
         if all_here && routes.iter().all(|route| route.is_whole && route.action.is_some()) {
             self.unused_upstreams();
         }
-        self.limits_without_end();
+        self.limits_of_calls();
         self.reports_to_nobody();
         self.addresses_in_headers();
         if self.is_server_right {
@@ -108,20 +108,25 @@ impl Whole<'_> {
         used.map(|(limit, _)| *limit).collect()
     }
 
-    /// Limits that must learn how a request has ended. A proxy that only asks for decisions does not say it.
-    fn limits_without_end(&self) {
+    /// Limits that need more than the calls of most proxies say: how a request has ended, or its body.
+    fn limits_of_calls(&self) {
         let (DecideSpec { listen: Some(_), .. }, span) = self.decide else { return };
-        let left_out = self.limits.iter().filter(|limit| {
-            let awaits_end = |draft: &LimitDraft| draft.on && draft.spec.awaits_end();
-            limit.value.as_ref().is_some_and(awaits_end)
-        });
-        let names: Vec<_> = left_out.map(|limit| limit.name.as_str()).collect();
-        if !names.is_empty() {
-            let names = enumerate(names, "and");
-            let title =
-                format!("Envoy, `/auth-request` and `/forward-auth` leave limits out: {names}");
-            let expected = "slots, costs of responses and `count_when` need the end of a request, which these calls do not report";
-            self.cx.warning(span, title, expected);
+        let no_end = "slots, costs of responses and `count_when` need the end of a request, which these calls do not report";
+        let no_body = "`missing` decides about their requests; `/check` has `body`";
+        let reads_body = |it: &LimitSpec| !it.awaits_end() && it.key.body_fields().count() > 0;
+        type IsLacking = fn(&LimitSpec) -> bool;
+        let needs: [(&str, &str, IsLacking); 2] = [
+            ("leave limits out", no_end, LimitSpec::awaits_end),
+            ("have no body for limits", no_body, reads_body),
+        ];
+        for (lack, expected, is_lacking) in needs {
+            let lacking = self.drafts().filter(|draft| draft.on && is_lacking(&draft.spec));
+            let names: Vec<_> = lacking.map(|draft| draft.spec.name.as_str()).collect();
+            if !names.is_empty() {
+                let names = enumerate(names, "and");
+                let title = format!("Envoy, `/auth-request` and `/forward-auth` {lack}: {names}");
+                self.cx.warning(span, title, expected);
+            }
         }
     }
 

@@ -141,7 +141,7 @@ impl Kind {
     pub(crate) const TEXT_TABLE: Self = Self::TableOf(0, &Self::Text);
     /// A part of a key, or several alternatives.
     pub(crate) const KEY_SOURCE: Self = Self::Form(
-        r"(ip|path|method|host|route|cert|(header|cookie|query|param|jwt):[^|]+)(\s*\|\s*(ip|path|method|host|route|cert|(header|cookie|query|param|jwt):[^|]+))*",
+        r"(ip|path|method|host|route|cert|(header|cookie|query|param|jwt|body):[^|]+)(\s*\|\s*(ip|path|method|host|route|cert|(header|cookie|query|param|jwt|body):[^|]+))*",
     );
     pub(crate) const KEY_SOURCES: Self = Self::List(&Self::KEY_SOURCE);
     /// An upstream's server.

@@ -4,7 +4,7 @@ use crate::config::reader::{Item, Wrong, nearest};
 use crate::request::key::{KeySource, KeySourceError};
 
 const EXPECTED: &str = "expected `ip`, `path`, `method`, `host`, `route`, `header:NAME`, \
-                        `cookie:NAME`, `query:NAME`, `param:NAME`, `cert` or `jwt:CLAIM`, or several of them \
+                        `cookie:NAME`, `query:NAME`, `param:NAME`, `cert`, `jwt:CLAIM` or `body:NAME`, or several of them \
                         with `|` between them";
 
 /// A part of a key.

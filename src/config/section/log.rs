@@ -22,7 +22,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
         "the first rejection of a limit and key at once, then a line each interval"),
     setting(at!(summary_interval), Kind::TIME_ABOVE_ZERO, Value("\"10s\""), "the time between two summaries"),
     setting(at!(keys), Kind::Word(spellings::<KeyDisplay>), Value("\"hashed\""),
-        "whether values of headers, cookies, query and tokens stand in logs and in Redis").restart(),
+        "whether values of headers, cookies, query, tokens and bodies stand in logs and in Redis").restart(),
 ];
 
 words!(LogFormat { "pretty" => Pretty, "json" => Json });

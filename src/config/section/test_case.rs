@@ -27,6 +27,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
     field("name", Kind::Text, Words("what it sends"), "its name in the report"),
     field("send", Kind::Form(r"\s*(\S+\s+)?(/|[A-Za-z0-9]+://).*"), Required, "a method and a path or URL: `GET /login`"),
     field("headers", Kind::TEXT_TABLE, Words("none"), "the headers of its requests").masked(Mask::Secret),
+    field("body", Kind::Text, Words("none"), "their body; without a `content-type` JSON if it begins with a brace, else a form").masked(Mask::Secret),
     field("claims", Kind::Object, Words("none"), "the claims of their token, which counts as verified: `{ sub = \"a\" }`").masked(Mask::Secret),
     setting(at!(from, address), Kind::Form(r"[\da-fA-F:.]+"), Value("\"127.0.0.1\""), "the address from which they come"),
     setting(at!(times), Kind::Whole(1, MOST), Value("1"), "how many requests"),
@@ -61,6 +62,7 @@ pub(crate) fn build(
     let send = section.require("send", "\"GET /login\"");
     let sent = send.as_ref().and_then(request);
     let headers = headers::values(&mut section, "headers");
+    let body = section.take("body").and_then(|item| item.secret().text()).unwrap_or_default();
     let claims = section.take("claims").and_then(|item| item.json_object()).unwrap_or_default();
     let expect = section.require("expect", "{ allowed = 8, rejected = 2 }");
     let expect = expect.and_then(|item| expectation(&item, limits, routes));
@@ -71,6 +73,7 @@ pub(crate) fn build(
         method,
         target,
         headers,
+        body,
         claims,
         from: IpAddr::V4(Ipv4Addr::LOCALHOST),
         times: 1,

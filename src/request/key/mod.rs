@@ -1,6 +1,7 @@
 //! Keys: the values of a request by which a limit counts. `source.rs` has the parts that a key can have,
 //! `read.rs` reads them from a request.
 
+mod body;
 mod read;
 mod source;
 mod token;
@@ -22,6 +23,8 @@ use super::path::NormalPath;
 use super::route::PathParams;
 use crate::limit::key::{Key, KeyBuilder};
 
+pub(crate) use body::MOST as MOST_OF_BODY;
+pub use body::{BodyFields, BodyKind};
 pub(crate) use read::token;
 pub use source::{KeySource, KeySourceError, KeySources};
 pub(crate) use token::read_claims;
@@ -75,6 +78,8 @@ pub struct View<'r> {
     pub cert: Option<&'r str>,
     /// The client's token.
     pub token: Token<'r>,
+    /// The fields of the body that the limits read, if the body was read for them.
+    pub body: Option<&'r BodyFields<'r>>,
     /// The request's id in the log. No limit counts by it.
     pub id: Option<&'r str>,
     /// Whether the limits will learn how the request ended. If not, limits that settle at the end do not apply.
@@ -190,6 +195,14 @@ impl KeySpec {
         self.sources.iter().flat_map(KeySource::alternatives).filter_map(KeySource::header)
     }
 
+    /// The fields of the body that it reads.
+    pub(crate) fn body_fields(&self) -> impl Iterator<Item = &String> {
+        self.sources.iter().flat_map(KeySource::alternatives).filter_map(|source| match source {
+            KeySource::Body(name) => Some(name),
+            _ => None,
+        })
+    }
+
     /// The claims that it reads.
     pub(crate) fn claims(&self) -> impl Iterator<Item = &String> {
         self.sources.iter().flat_map(KeySource::alternatives).filter_map(|source| match source {
@@ -198,13 +211,14 @@ impl KeySpec {
         })
     }
 
-    /// Whether a part may hold a secret: whether it comes from a header, a cookie, the query or a token.
+    /// Whether a part may hold a secret: whether it comes from a header, a cookie, the query, a token or the
+    /// body.
     pub(crate) fn has_secrets(&self) -> bool {
         self.sources.iter().any(KeySource::is_secret)
     }
 
-    /// The same key with each value from a header, a cookie, the query or a token replaced by its hash. The hash is
-    /// the first 128 bits of SHA-256 of the value, base64url without padding. An absent value stays absent.
+    /// The same key with each value from a header, a cookie, the query, a token or the body replaced by its hash.
+    /// The hash is the first 128 bits of SHA-256 of the value, base64url without padding. An absent value stays absent.
     pub fn hashed(&self, key: &Key) -> Key {
         if !self.has_secrets() {
             return key.clone();

@@ -18,7 +18,7 @@ use crate::request::value::normal;
 use crate::text::trim;
 
 /// The only value of a header, cookie or parameter. `None` if there is none.
-type Sole<'v> = Result<Option<Cow<'v, [u8]>>, PartFault>;
+pub(crate) type Sole<'v> = Result<Option<Cow<'v, [u8]>>, PartFault>;
 
 impl KeySource {
     /// Whether the request has this part. A part that cannot be read is there.
@@ -60,6 +60,10 @@ impl KeySource {
             Self::Cert => {
                 let cert = request.cert.map(|cert| Some(Cow::Borrowed(cert.as_bytes())));
                 return only(cert, builder);
+            }
+            Self::Body(name) => {
+                let value = request.body.map_or(Ok(None), |body| body.value(name))?;
+                return only(value.map(Some), builder);
             }
             Self::Jwt(claim) => match &**request.token.0 {
                 TokenReading::Verified(claims) => {
@@ -103,7 +107,7 @@ fn only<'v>(
 
 /// The only value. A `None` in `values` stands for a value that servers read differently, or that only some servers
 /// see.
-fn sole<'v>(values: impl IntoIterator<Item = Option<Cow<'v, [u8]>>>) -> Sole<'v> {
+pub(super) fn sole<'v>(values: impl IntoIterator<Item = Option<Cow<'v, [u8]>>>) -> Sole<'v> {
     let mut values = values.into_iter();
     match (values.next(), values.next()) {
         (None, _) => Ok(None),
@@ -181,7 +185,10 @@ fn unescape(inner: &[u8]) -> Cow<'_, [u8]> {
 
 /// The query parameters of this name. A parameter without `=` has the empty value. A parameter is `None` if only some
 /// servers take its name for this one. It is also `None` beside a semicolon, which some servers read as an ampersand.
-fn query<'r>(query: Option<&'r str>, name: &'r str) -> impl Iterator<Item = Option<Cow<'r, [u8]>>> {
+pub(super) fn query<'r>(
+    query: Option<&'r str>,
+    name: &'r str,
+) -> impl Iterator<Item = Option<Cow<'r, [u8]>>> {
     query.into_iter().flat_map(|query| query.split('&')).filter_map(move |pair| {
         if pair.contains(';') {
             let mut parts = pair.split(';').map(|part| part.split('=').next().unwrap_or(part));

@@ -34,6 +34,8 @@ pub enum KeySource {
     Cert,
     /// A claim of the client's verified token: a name, or names with dots between them.
     Jwt(String),
+    /// A field of the body, which is a form or a JSON object: a name, or names with dots between them.
+    Body(String),
     /// The first of these sources that the request has. There are two to [`MOST_ALTERNATIVES`] sources, and
     /// none of them is a `FirstOf`.
     FirstOf(Box<[Self]>),
@@ -61,7 +63,7 @@ pub enum KeySourceError {
 
 impl KeySource {
     /// The spellings of all sources, for error messages.
-    pub(crate) const SPELLINGS: [&'static str; 11] = [
+    pub(crate) const SPELLINGS: [&'static str; 12] = [
         "ip",
         "path",
         "method",
@@ -73,6 +75,7 @@ impl KeySource {
         "param:NAME",
         "cert",
         "jwt:CLAIM",
+        "body:NAME",
     ];
 
     /// The spelling in this list that begins with this word.
@@ -81,11 +84,14 @@ impl KeySource {
         Self::SPELLINGS.into_iter().find(is_it).unwrap_or_default()
     }
 
-    /// Whether the source's values may be a client's secrets: values from a header, a cookie, the query or a token.
+    /// Whether the source's values may be a client's secrets: values from a header, a cookie, the query, a token or
+    /// the body.
     /// A certificate's subject is no secret: it names the client, but proves nothing.
     pub(crate) fn is_secret(&self) -> bool {
         match self {
-            Self::Header(_) | Self::Cookie(_) | Self::Query(_) | Self::Jwt(_) => true,
+            Self::Header(_) | Self::Cookie(_) | Self::Query(_) | Self::Jwt(_) | Self::Body(_) => {
+                true
+            }
             Self::FirstOf(sources) => sources.iter().any(Self::is_secret),
             _ => false,
         }
@@ -102,6 +108,11 @@ impl KeySource {
     /// Whether it reads a claim.
     pub(super) fn has_claim(&self) -> bool {
         self.alternatives().iter().any(|source| matches!(source, Self::Jwt(_)))
+    }
+
+    /// Whether it reads the body.
+    pub(crate) fn reads_body(&self) -> bool {
+        self.alternatives().iter().any(|source| matches!(source, Self::Body(_)))
     }
 
     /// The source's alternatives; the source itself if it has none.
@@ -123,6 +134,7 @@ impl KeySource {
             Self::Param(name) => format!("path parameter `{name}`"),
             Self::Cert => "client certificate".to_owned(),
             Self::Jwt(claim) => format!("token with the claim `{claim}`"),
+            Self::Body(name) => format!("field `{name}` of the body"),
             Self::FirstOf(sources) => {
                 sources.iter().map(Self::title).collect::<Vec<_>>().join(" or ")
             }
@@ -175,6 +187,7 @@ impl fmt::Display for KeySource {
             Self::Param(name) => write!(f, "param:{name}"),
             Self::Cert => f.write_str("cert"),
             Self::Jwt(claim) => write!(f, "jwt:{claim}"),
+            Self::Body(name) => write!(f, "body:{name}"),
             Self::FirstOf(sources) => {
                 let sources: Vec<_> = sources.iter().map(Self::to_string).collect();
                 f.write_str(&sources.join(" | "))
@@ -207,7 +220,7 @@ impl FromStr for KeySource {
             ("host", None) => Ok(Self::Host),
             ("route", None) => Ok(Self::Route),
             ("cert", None) => Ok(Self::Cert),
-            ("header" | "cookie" | "query" | "param" | "jwt", None | Some("")) => {
+            ("header" | "cookie" | "query" | "param" | "jwt" | "body", None | Some("")) => {
                 Err(KeySourceError::Nameless(kind.to_owned()))
             }
             ("header", Some(name)) => match HeaderName::from_bytes(name.as_bytes()) {
@@ -219,6 +232,7 @@ impl FromStr for KeySource {
             ("query", Some(name)) => Ok(Self::Query(name.to_owned())),
             ("param", Some(name)) => Ok(Self::Param(name.to_owned())),
             ("jwt", Some(claim)) => Ok(Self::Jwt(claim.to_owned())),
+            ("body", Some(name)) => Ok(Self::Body(name.to_owned())),
             _ => Err(KeySourceError::Unknown(text.to_owned())),
         }
     }

@@ -49,6 +49,7 @@ fn keyed(spec: &KeySpec, request: &SampleRequest<'_>) -> Result<Option<Key>, Key
         params,
         cert: request.cert,
         token: Token::NONE,
+        body: None,
         id: None,
         has_end: true,
         may_wait: true,

@@ -10,11 +10,12 @@ mod number;
 use std::sync::Arc;
 
 use http::HeaderMap;
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue};
+use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 
 use self::events::Events;
 use self::json::Scanner;
 use crate::plan::weights::WeightedPaths;
+use crate::request::is_coded;
 
 /// The number in a header. `None` if the header is missing, comes twice, or is no number from 0 on.
 pub fn in_header(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
@@ -34,11 +35,7 @@ enum Body {
 impl Reader {
     /// A reader for a body with these headers. `None` if the body is encoded or of another media type.
     pub fn of(headers: &HeaderMap, paths: &Arc<WeightedPaths>) -> Option<Self> {
-        let coded = headers
-            .get_all(CONTENT_ENCODING)
-            .iter()
-            .any(|coding| !coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"identity"));
-        if coded {
+        if is_coded(headers) {
             return None;
         }
         let kind = only(headers, &CONTENT_TYPE)?;

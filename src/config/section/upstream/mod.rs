@@ -15,7 +15,7 @@ use crate::config::reader::{
 };
 use crate::limit::name::Name;
 use crate::plan::{Balance, OnAbort, Scheme, ServerAddress, UpstreamServer, UpstreamSpec};
-use crate::request::key::{KeySpec, Missing};
+use crate::request::key::{KeySource, KeySpec, Missing};
 use crate::request::network::ClientPrefixes;
 
 type Spec = UpstreamSpec;
@@ -123,7 +123,13 @@ fn balance(section: &mut Section<'_>, prefixes: ClientPrefixes) -> Option<Balanc
             item.reject(format!("expected at least one part: `{EXAMPLE}`"));
             return None;
         }
-        all(items.iter().map(key_source))
+        let sources: Vec<_> = all(items.iter().map(key_source))?;
+        let of_body = sources.iter().position(KeySource::reads_body);
+        if let Some(part) = of_body.and_then(|at| items.get(at)) {
+            part.reject("expected another part: a body is read for limits alone");
+            return None;
+        }
+        Some(sources)
     });
     Some(match word {
         BalanceWord::LeastRequests => Balance::LeastRequests,

@@ -72,6 +72,7 @@ fuzz_tests! {
     strangers_do_not_choose_their_address: "forwarded", 300_000;
     each_problem_of_a_file_has_a_place_in_it: "settings", 12_000;
     a_cost_is_read_the_same_however_it_is_cut: "costs", 300_000;
+    a_field_of_a_body_has_one_value: "bodies", 100_000;
     a_log_is_read_the_same_however_it_is_cut: "logs", 30_000;
     only_whole_requests_arrive_and_answers_are_framed: "connection", 9_000;
     streams_arrive_whole_and_end_as_they_should: "http2", 9_000;

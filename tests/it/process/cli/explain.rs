@@ -359,3 +359,28 @@ fn explain_says_the_plan_and_what_it_gives() {
     assert!(!text.contains("plan") && facts["plan"].is_null(), "no limit has plans: {text}");
     assert_eq!(told(folder.path(), &["check"]).0, 0, "{:?}", told(folder.path(), &["check"]));
 }
+
+#[test]
+fn a_body_is_explained_as_it_is_read() {
+    let file = "[limits.login]\nkey = [\"body:user\"]\nrate = \"5/m\"\nlog_keys = \"plain\"\n\
+                [limits.hidden]\nkey = [\"body:user\"]\nrate = \"5/m\"\n\
+                [[routes]]\npath = \"/login\"\nrespond = { status = 204 }\nlimits = [\"login\", \"hidden\"]\n";
+    let folder = folder(Some(file));
+    for (more, says) in [
+        (&["--body", "{\"user\":\"ann\"}"][..], "counted by body:user: ann\n"),
+        (&["--body", "user=ann"], "counted by body:user: SZFeDX1LQC4wF9AQvBwOgw (hashed)"),
+        (&["--body", "user=ann", "--plain"], "counted by body:user: ann\n"),
+        (&[], "without body:user it shares"),
+        (
+            &["--body", "user=ann&user=bob"],
+            "login refuses it with 400: the field `user` of the body is there twice",
+        ),
+        (
+            &["--body", "user=ann", "-H", "content-type: application/json"],
+            "can be read in two ways",
+        ),
+    ] {
+        let (code, out, _) = told(folder.path(), &[&["explain", "POST /login"], more].concat());
+        assert!(code == 0 && out.contains(says), "{more:?}: `{says}` in:\n{out}");
+    }
+}

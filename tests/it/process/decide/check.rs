@@ -66,6 +66,34 @@ fn a_request_is_decided_and_the_answer_says_by_which_limits() {
 }
 
 #[test]
+fn the_body_of_a_request_may_be_told() {
+    let limit = "[limits.user]\nkey = [\"body:user\"]\nrate = \"1/h\"\nmissing = \"reject\"\n\
+                 [[routes]]\npath = \"/{*rest}\"\nlimits = [\"user\"]\n";
+    let proxy = deciding("", limit);
+    let address = asked_at(&proxy);
+    let form = "application/x-www-form-urlencoded";
+    for (kind, body, status) in [
+        (None, json!("{\"user\":\"a\"}"), Value::Null),
+        (None, json!("user=a"), json!(429)),
+        (Some("application/json"), json!("{\"user\":\"a\"}"), json!(429)),
+        (Some(form), json!("user=b"), Value::Null),
+        (Some(form), json!("user=b&user=c"), json!(400)),
+        (Some("text/plain"), json!("user=c"), json!(400)),
+        (None, json!("x=1"), json!(400)),
+        (None, Value::Null, json!(400)),
+    ] {
+        let mut request = json!({ "path": "/", "body": body });
+        if let Some(kind) = kind {
+            request["headers"] = json!({ "content-type": kind });
+        }
+        assert_eq!(check(address, &request)["status"], status, "{request}");
+    }
+    // Other calls have no body, whatever their fields say.
+    let kind = [("content-type", "application/json")];
+    assert_eq!(as_traefik(&mut Connection::open(address), "/", &kind).status, 400);
+}
+
+#[test]
 fn a_body_that_is_no_question_is_told_what_is_wrong() {
     let proxy = deciding("token = \"secret\"", USERS);
     let address = asked_at(&proxy);

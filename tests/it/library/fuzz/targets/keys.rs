@@ -108,6 +108,7 @@ fn key(spec: &KeySpec, parts: &Parts<'_>) -> Option<Result<Option<Key>, KeyError
         params: if is_matched { PathParams::of(&pattern, &path) } else { PathParams::none() },
         cert: None,
         token: Token::NONE,
+        body: None,
         id: None,
         has_end: true,
         may_wait: true,

@@ -2,6 +2,7 @@
 //! what must hold for all bytes. The tests run them over the corpus and over mutations of it. `fuzz/` makes
 //! programs for libFuzzer of the same functions.
 
+mod bodies;
 mod connection;
 mod costs;
 mod forwarded;
@@ -26,12 +27,13 @@ pub(crate) struct FuzzTarget {
 }
 
 /// All targets.
-pub(crate) const TARGETS: [FuzzTarget; 8] = [
+pub(crate) const TARGETS: [FuzzTarget; 9] = [
     FuzzTarget { name: "path", check: path::check },
     FuzzTarget { name: "keys", check: keys::check },
     FuzzTarget { name: "forwarded", check: forwarded::check },
     FuzzTarget { name: "settings", check: settings::check },
     FuzzTarget { name: "costs", check: costs::check },
+    FuzzTarget { name: "bodies", check: bodies::check },
     FuzzTarget { name: "logs", check: logs::check },
     FuzzTarget { name: "connection", check: connection::check },
     FuzzTarget { name: "http2", check: http2::check },

@@ -1,6 +1,7 @@
 //! What a limit counts by: every source of a key, and every spelling of one and the same value.
 
 mod address;
+mod bodies;
 mod parts;
 mod spellings;
 
