@@ -8,6 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use siphasher::sip128::{Hasher128 as _, SipHasher13};
 use tokio::time::Instant;
 
@@ -25,6 +26,33 @@ fn stamp(file: &Path) -> Option<FileStamp> {
 
 /// The time between two log lines about a file that stays wrong.
 pub(crate) const STILL_WRONG: Duration = Duration::from_secs(300);
+
+/// How the last reading went of something that is read again and again. What was read before stays in force if it failed.
+#[derive(Debug, Default)]
+pub(crate) struct LastRead(Mutex<(Option<Instant>, Option<ReadFailure>)>);
+
+/// Why readings fail, and since when.
+type ReadFailure = (String, Instant);
+
+impl LastRead {
+    /// Notes a reading, with its error if it failed.
+    pub(crate) fn note(&self, error: Option<String>) {
+        let (read, failure) = &mut *self.0.lock();
+        let now = Instant::now();
+        let since = failure.as_ref().map_or(now, |(_, since)| *since);
+        *read = if error.is_none() { Some(now) } else { *read };
+        *failure = error.map(|error| (error, since));
+    }
+
+    pub(crate) fn failure(&self) -> Option<ReadFailure> {
+        self.0.lock().1.clone()
+    }
+
+    /// The time since a reading succeeded, if one did.
+    pub(crate) fn age(&self) -> Option<Duration> {
+        self.0.lock().0.map(|read| read.elapsed())
+    }
+}
 
 /// Notices that files have new content, because it looks at them again and again. At first all content is new.
 ///

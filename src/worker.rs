@@ -15,7 +15,7 @@
 //!
 //! `server` starts the workers; `downstream` accepts the connections of a worker.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -36,6 +36,7 @@ use crate::downstream::accept::{self, ConnectionLimit};
 use crate::downstream::service::Service;
 use crate::downstream::{Listener, Port};
 use crate::exchange::{Active, WorkerContext, WorkerTasks};
+use crate::file::LastRead;
 use crate::jwt::Tokens;
 use crate::jwt::keys::SharedKeys;
 use crate::limit::name::Name;
@@ -48,6 +49,7 @@ use crate::plan::{KeyDisplay, Plan};
 use crate::proxy::Proxy;
 use crate::store::{self, Store};
 use crate::throttle::{Throttle, Waiting};
+use crate::tls::server::{CertificateEnd, Certificates};
 use crate::upstream::Upstream;
 use crate::upstream::health::UpstreamState;
 
@@ -145,6 +147,37 @@ pub struct Published {
     pub upstreams: Vec<Arc<UpstreamState>>,
     /// The keys of each `[jwt.NAME]`, in the plan's order.
     pub keys: Vec<Arc<SharedKeys>>,
+    /// The certificates of the listeners that speak TLS.
+    pub certificates: ListenerCertificates,
+}
+
+/// In the order of [`Plan::listener_tls`].
+pub(crate) type ListenerCertificates = [Option<Arc<Certificates>>; 2];
+
+impl Published {
+    /// What is read again and again, by the setting that names it: how its last reading went, and whether anything is in
+    /// force.
+    pub(crate) fn last_reads(&self) -> impl Iterator<Item = (String, &LastRead, bool)> {
+        let listeners = self.plan.listener_tls().into_iter().zip(&self.certificates);
+        let certificates = listeners
+            .filter_map(|((name, _), it)| Some((name.to_owned(), &it.as_ref()?.last_read, true)));
+        let keys = self.keys.iter().map(|keys| {
+            let name = format!("jwt.{}.keys", keys.spec.name);
+            (name, &keys.last_read, keys.count() > 0)
+        });
+        let plans =
+            self.plan.plans_file().map(|file| ("plans.file".to_owned(), &file.last_read, true));
+        certificates.chain(keys).chain(plans)
+    }
+
+    /// The ends of all certificates: of the listeners, and towards servers. Each file stands once.
+    pub(crate) fn certificate_ends(&self) -> impl Iterator<Item = CertificateEnd> + use<> {
+        let of_listeners = self.certificates.iter().flatten().flat_map(|it| it.ends());
+        let towards = self.plan.client_tls();
+        let towards = towards.filter_map(|tls| CertificateEnd::of(tls.identity.as_ref()?));
+        let all = of_listeners.chain(towards).map(|end| (end.file.clone(), end));
+        all.collect::<BTreeMap<_, _>>().into_values()
+    }
 }
 
 /// The orders of the process to a running worker.

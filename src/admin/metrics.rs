@@ -183,6 +183,14 @@ const FAMILIES: &[(&str, &str, &str, Samples)] = &[
     ("gauge", "tidegate_config_last_reload_success_timestamp_seconds", "When a configuration last came into force, in seconds since 1970.", |scrape, page| {
         page.number(&(scrape.process.adopted.load(Ordering::Relaxed) as f64 / 1e6));
     }),
+    ("gauge", "tidegate_last_read_successful", "Whether what is read again and again was taken when it was last read: certificates, keys of tokens, plans.", |scrape, page| scrape.published.last_reads().for_each(|(source, read, _)| page.sample(&[("source", &source)], &u8::from(read.failure().is_none())))),
+    ("gauge", "tidegate_certificate_expiry_timestamp_seconds", "When a certificate ends, in seconds since 1970.", |scrape, page| scrape.published.certificate_ends().for_each(|it| page.sample(&[("certificate", &it.file.to_string_lossy())], &it.end.as_secs()))),
+    ("gauge", "tidegate_jwt_keys", "Keys in force that can verify tokens.", |scrape, page| scrape.published.keys.iter().for_each(|keys| page.sample(&[("jwt", keys.spec.name.as_str())], &keys.count()))),
+    ("gauge", "tidegate_jwt_keys_age_seconds", "Time since keys were last read.", |scrape, page| {
+        let ages = scrape.published.keys.iter().filter_map(|keys| Some((keys.spec.name.as_str(), keys.last_read.age()?)));
+        ages.for_each(|(jwt, age)| page.sample(&[("jwt", jwt)], &age.as_secs_f64()));
+    }),
+    ("gauge", "tidegate_plans_lines", "Lines of plans.file that are in force.", |scrape, page| scrape.published.plan.plans_file().iter().for_each(|file| page.number(&file.table().lines()))),
     ("gauge", "tidegate_build_info", "The version that runs.", |_, page| page.sample(&[("version", env!("CARGO_PKG_VERSION"))], &1)),
 ];
 

@@ -17,7 +17,7 @@ mod stream;
 #[cfg(test)]
 mod testing;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -38,7 +38,8 @@ use self::status::ProcessReading;
 use crate::config;
 use crate::downstream::places::ConnectionPlaces;
 use crate::limit::time::{Now, Timestamp};
-use crate::observe::panics;
+use crate::observe::sink::DroppedLines;
+use crate::observe::{host, panics};
 use crate::plan::{KeyDisplay, StoreSpec};
 use crate::store::Store;
 use crate::worker::{Process, Published};
@@ -54,8 +55,8 @@ const PATHS: &str = "there is /, /healthz, /readyz, /metrics, /api/status, /api/
 pub(crate) struct Admin {
     process: Arc<Process>,
     plan: watch::Receiver<Arc<Published>>,
-    /// The count of log lines that were dropped, because the output was too slow.
-    dropped: Arc<AtomicU64>,
+    /// The log lines that were dropped.
+    dropped: Arc<DroppedLines>,
     /// Where buckets live. A reload does not change this.
     first_store: StoreSpec,
     /// Access to the buckets, from the first question on.
@@ -71,11 +72,11 @@ pub(crate) struct Admin {
 }
 
 impl Admin {
-    /// The endpoint of a process, with the plan in force and the count of log lines that were dropped.
+    /// The endpoint of a process, with the plan in force and the log lines that were dropped.
     pub(crate) fn new(
         process: Arc<Process>,
         plan: watch::Receiver<Arc<Published>>,
-        dropped: Arc<AtomicU64>,
+        dropped: Arc<DroppedLines>,
     ) -> Self {
         let first_store = plan.borrow().plan.store.clone();
         Self {
@@ -85,7 +86,7 @@ impl Admin {
             pulse: Pulse::new(&process),
             marks: Mutex::default(),
             connections: ConnectionPlaces::new(connections::MOST),
-            host: process::host(),
+            host: host(),
             process,
             plan,
             dropped,
@@ -175,7 +176,7 @@ impl Admin {
             reading: self.process.metrics.reading(),
             store: self.process.store.counters(),
             servers: self.process.store.cluster_servers(),
-            log_dropped: self.dropped.load(Ordering::Relaxed),
+            log_dropped: self.dropped.total(),
             panics: panics::total(),
             now: self.clocks(),
             process: &self.process,

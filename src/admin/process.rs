@@ -1,4 +1,4 @@
-//! The machine's name, and the system's metrics about the process. The metrics have the names that Prometheus's
+//! The system's metrics about the process. The metrics have the names that Prometheus's
 //! client libraries use. They are read from `/proc`. A metric that cannot be read is left out.
 
 use std::fs;
@@ -32,12 +32,6 @@ pub(super) fn write(page: &mut Page) {
     one("gauge", "process_open_fds", "Open files.", open);
     let most = number("/proc/self/limits", "Max open files");
     one("gauge", "process_max_fds", "Open files that are allowed.", most);
-}
-
-/// The machine's name. Empty if it cannot be read.
-pub(super) fn host() -> String {
-    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    name.trim().to_owned()
 }
 
 /// A number of `/proc/self/stat`, by its index from 1. The second field is the program's name, which may

@@ -15,7 +15,10 @@ use tokio::time::timeout;
 use super::status::ProcessReading;
 use super::{Admin, stream};
 use crate::clock::every;
+use crate::limit::name::Name;
+use crate::limit::time::Timestamp;
 use crate::observe::history::{self, History, STEP};
+use crate::observe::pace::Paces;
 use crate::worker::Process;
 
 /// The time between two readings.
@@ -40,14 +43,16 @@ struct Readings {
     /// The reading at the last point of the history.
     point: Arc<ProcessReading>,
     history: History,
+    paces: Paces,
 }
 
 impl Pulse {
     pub(super) fn new(process: &Process) -> Self {
         let first = Arc::new(ProcessReading::now(process));
         let recent = VecDeque::from([first.clone(), first.clone()]);
+        let (history, paces) = Default::default();
         Self {
-            readings: Mutex::new(Readings { recent, point: first, history: History::default() }),
+            readings: Mutex::new(Readings { recent, point: first, history, paces }),
             event: watch::Sender::new(Some(Bytes::new())),
             streams: Arc::new(Semaphore::new(stream::MOST)),
         }
@@ -63,9 +68,15 @@ impl Pulse {
         read(&self.readings.lock().history)
     }
 
+    /// The upstreams that are slow now.
+    pub(super) fn slow(&self, now: Timestamp) -> Vec<(Name, f64, f64)> {
+        self.readings.lock().paces.slow(now)
+    }
+
     fn read(&self, now: ProcessReading) {
-        let Readings { recent, point, history } = &mut *self.readings.lock();
+        let Readings { recent, point, history, paces } = &mut *self.readings.lock();
         let now = Arc::new(now);
+        paces.add(&now.reading, now.at);
         // After a late reading, the next one may come a little early. It still ends a whole step.
         let is_step = |then: &ProcessReading| {
             Duration::from_micros(now.at.micros_since(then.at)) + PERIOD / 2 >= STEP

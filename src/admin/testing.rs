@@ -16,7 +16,10 @@ pub(super) fn process(plan: Plan) -> (Process, Published) {
     let process = Process::new(&plan, Clock::new(), 2, 10);
     let upstreams = plan.upstreams.iter();
     let upstreams = upstreams.map(|spec| Arc::new(UpstreamState::new(spec, None))).collect();
-    (process, Published { plan: Arc::new(plan), upstreams, keys: Vec::new() })
+    (
+        process,
+        Published { plan: Arc::new(plan), upstreams, keys: Vec::new(), certificates: [None, None] },
+    )
 }
 
 /// The endpoint of such a process.

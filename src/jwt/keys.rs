@@ -19,7 +19,7 @@ use x509_cert::der::asn1::{ObjectIdentifier, Uint};
 use x509_cert::der::{Decode as _, Encode as _};
 use x509_cert::spki::SubjectPublicKeyInfoRef;
 
-use crate::file::read_ordinary;
+use crate::file::{LastRead, read_ordinary};
 use crate::plan::{JwtSpec, KeySetLocation};
 
 /// The most keys of one table. A token without `kid` is tried with each of them.
@@ -253,6 +253,7 @@ pub struct SharedKeys {
     version: AtomicU64,
     /// Notified when a token names a key that the table does not have, or has another signature.
     pub(crate) is_missed: Notify,
+    pub(crate) last_read: LastRead,
 }
 
 impl SharedKeys {
@@ -265,7 +266,8 @@ impl SharedKeys {
             Some(KeySetLocation::Url(_)) | None => KeySet::default(),
         };
         let keys = Mutex::new(Arc::new(keys));
-        Self { spec, keys, version: AtomicU64::new(0), is_missed: Notify::new() }
+        let (is_missed, last_read) = Default::default();
+        Self { spec, keys, version: AtomicU64::new(0), is_missed, last_read }
     }
 
     /// The number of changes so far. The key of a token that was verified before the last change may be gone.
@@ -276,6 +278,11 @@ impl SharedKeys {
     /// The keys in force.
     pub(crate) fn current(&self) -> Arc<KeySet> {
         self.keys.lock().clone()
+    }
+
+    /// The number of keys in force that can verify tokens.
+    pub(crate) fn count(&self) -> usize {
+        self.current().count(&self.spec.algorithms)
     }
 
     /// Whether the keys are fetched, and none have come yet.

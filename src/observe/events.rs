@@ -16,6 +16,7 @@ use crate::limit::name::Name;
 use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
 use crate::plan::{CollectorAddress, ListenAddress, Plan, WantedFigures};
+use crate::tier::{LineCounts, MANY};
 
 const TARGET: &str = env!("CARGO_PKG_NAME");
 
@@ -63,14 +64,15 @@ events! {
     /// New certificates for these names are in force.
     pub(crate) fn certificates_loaded(names: &dyn Display) = info!(%names, "certificates loaded");
 
+    /// A certificate ends in these days, or has ended if they are below 0.
+    pub(crate) fn certificate_expires(certificate: &dyn Display, names: &str, days: i64) =
+        warn!(%certificate, names, days,
+            help = "renew it: clients refuse one that has ended", "certificate expires");
+
     /// The files of the certificates have changed, but cannot be used. `help` says what to do.
     pub(crate) fn certificates_rejected(error: &dyn Display, help: &str) =
         warn!(%error, help,
             meanwhile = "the certificates from before stay in force", "certificates rejected");
-
-    /// The file with the plans of customers has changed, and is in force. It has these `lines` with a plan.
-    pub(crate) fn plans_loaded(file: &dyn Display, lines: usize) =
-        info!(%file, lines, "plans loaded");
 
     /// The file with the plans of customers has changed, but cannot be used. `help` says what to do.
     pub(crate) fn plans_rejected(error: &dyn Display, help: &str) =
@@ -196,8 +198,8 @@ events! {
     /// The process ends.
     pub(crate) fn stopped() = info!("stopped");
 
-    /// `count` log lines were dropped since the last such line, because the output was too slow.
-    pub(crate) fn lines_dropped(count: u64) = warn!(count, "log lines dropped");
+    /// `count` log lines were dropped since the last such line. `error` is the last cause.
+    pub(crate) fn lines_dropped(count: u64, error: &str) = warn!(count, error, "log lines dropped");
 }
 
 /// Why spans did not reach the collector. Each reason has its own summaries.
@@ -239,6 +241,16 @@ pub(crate) fn spans_dropped(
 /// The collector takes spans again.
 pub(crate) fn collector_recovered(collector: &CollectorAddress, away: Duration) {
     info!(target: TARGET, %collector, away_ms = millis(away), "collector recovered");
+}
+
+/// The file with the plans of customers has changed, and is in force.
+pub(crate) fn plans_loaded(file: &dyn Display, counts: LineCounts) {
+    let LineCounts { before, now: lines } = counts;
+    match counts.have_lost_one_of(MANY) {
+        false => info!(target: TARGET, %file, lines, "plans loaded"),
+        true => warn!(target: TARGET, %file, lines, before,
+            help = "see that the lines that are gone were meant to go", "plans loaded"),
+    }
 }
 
 /// The configuration of the start is in force.

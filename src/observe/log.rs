@@ -2,7 +2,6 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use tracing::Subscriber;
@@ -12,7 +11,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::{EnvFilter, Registry, reload};
 
 use super::format::Lines;
-use super::sink::Sink;
+use super::sink::{DroppedLines, Sink};
 use super::{events, panics};
 use crate::plan::filter::{LogFilter, LogFilterError};
 use crate::plan::{LogFormat, LogSpec};
@@ -93,8 +92,8 @@ pub(crate) struct LogGuard {
 }
 
 impl LogGuard {
-    /// The counter of the lines that were dropped since the start.
-    pub(crate) fn dropped_lines(&self) -> Arc<AtomicU64> {
+    /// The lines that were dropped since the start.
+    pub(crate) fn dropped_lines(&self) -> Arc<DroppedLines> {
         Arc::clone(&self.sink.dropped)
     }
 

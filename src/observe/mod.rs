@@ -12,9 +12,10 @@ pub(crate) mod history;
 pub(crate) mod log;
 pub(crate) mod log_interval;
 pub mod metrics;
+pub(crate) mod pace;
 pub(crate) mod panics;
 pub(crate) mod repeated;
-mod sink;
+pub(crate) mod sink;
 pub(crate) mod throttled;
 pub(crate) mod top_keys;
 pub(crate) mod trace;
@@ -29,6 +30,12 @@ use std::time::Duration;
 /// Hashes keys. The secret is random, so that no client can find two keys with the same hash. All workers have the same
 /// secret, so that their keys can be added up.
 static KEY_HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+
+/// The machine's name. Empty if it cannot be read.
+pub(crate) fn host() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
+}
 
 /// Whole milliseconds, rounded down.
 pub(crate) fn millis(time: Duration) -> u64 {

@@ -5,12 +5,15 @@
 //! it reports a stuck output by printing to the same output, and the process could then not end.
 
 use parking_lot::{Condvar, Mutex};
+use std::borrow::Cow;
 use std::io::{self, ErrorKind, Write};
 use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
+
+use tokio::time::Instant;
 
 /// The most bytes that wait: about 16,384 lines of 256 bytes.
 pub(super) const CAPACITY: usize = 4 << 20;
@@ -21,6 +24,39 @@ const KEPT: usize = 64 << 10;
 /// If a non-blocking output is full, it is tried again after this time.
 const PAUSE: Duration = Duration::from_millis(10);
 
+/// For this time after lines were dropped an operator is told, even if the output takes lines again.
+const TOLD: Duration = Duration::from_secs(300);
+
+/// Why lines are dropped that do not fit into the buffer.
+const SLOW: &str = "the output is slower than the log grows";
+
+/// Log lines that were dropped, because the buffer was full or the output refused them.
+#[derive(Debug, Default)]
+pub(crate) struct DroppedLines {
+    total: AtomicU64,
+    /// The last cause, and when lines were dropped. No time: the output still refuses lines.
+    last: Mutex<(Cow<'static, str>, Option<Instant>)>,
+}
+
+impl DroppedLines {
+    fn count(&self, lines: u64, cause: Cow<'static, str>, at: Option<Instant>) {
+        self.total.fetch_add(lines, Ordering::Relaxed);
+        *self.last.lock() = (cause, at);
+    }
+
+    /// Their number since the start.
+    pub(crate) fn total(&self) -> u64 {
+        self.total.load(Ordering::Relaxed)
+    }
+
+    /// Why lines are dropped, while they are and for a time after.
+    pub(crate) fn cause(&self) -> Option<String> {
+        let (cause, at) = &*self.last.lock();
+        let is_told = self.total() > 0 && at.is_none_or(|at| at.elapsed() < TOLD);
+        is_told.then(|| cause.to_string())
+    }
+}
+
 /// Lines on their way to an output.
 #[derive(Debug, Default)]
 pub(super) struct Sink {
@@ -29,8 +65,7 @@ pub(super) struct Sink {
     changed: Condvar,
     /// Signals that all lines are written.
     drained: Condvar,
-    /// Lines that were dropped, because the buffer was full or the output refused them.
-    pub(super) dropped: Arc<AtomicU64>,
+    pub(super) dropped: Arc<DroppedLines>,
     writer: OnceLock<ThreadId>,
 }
 
@@ -44,13 +79,13 @@ struct SinkState {
 impl Sink {
     /// Starts a sink, with a thread that writes the lines to `out`. After lines were dropped, and when the
     /// output takes lines again, this thread calls `report` with the number of lines dropped since the last
-    /// report. The lines that `report` logs are kept even if the buffer is full.
+    /// report, and the last cause. The lines that `report` logs are kept even if the buffer is full.
     ///
     /// # Errors
     /// If the thread cannot be started.
     pub(super) fn start(
         out: impl Write + Send + 'static,
-        report: impl Fn(u64) + Send + 'static,
+        report: impl Fn(u64, &str) + Send + 'static,
     ) -> io::Result<Arc<Self>> {
         let sink = Arc::new(Self::default());
         let writer = Arc::clone(&sink);
@@ -68,18 +103,24 @@ impl Sink {
         self.drained.wait_while_for(&mut state, waits, time_limit);
     }
 
-    fn run(&self, mut out: impl Write, report: impl Fn(u64)) {
+    fn run(&self, mut out: impl Write, report: impl Fn(u64, &str)) {
         self.writer.get_or_init(|| thread::current().id());
         let (mut batch, mut reported) = (Vec::new(), 0);
         while self.take(&mut batch) {
-            let lost = write_lines(&mut out, &batch);
+            let refused = write_lines(&mut out, &batch);
             batch.clear();
             batch.shrink_to(KEPT);
-            let dropped = self.dropped.fetch_add(lost, Ordering::Relaxed) + lost;
             // If the output has refused lines, there is no report. The output would refuse the report, too, and each
             // report would cause the next one.
-            if lost == 0 && dropped > reported {
-                report(dropped - reported);
+            if let Some((lost, error)) = refused {
+                self.dropped.count(lost, error.to_string().into(), None);
+                continue;
+            }
+            let dropped = self.dropped.total();
+            if dropped > reported {
+                self.dropped.last.lock().1 = Some(Instant::now());
+                let cause = self.dropped.last.lock().0.clone();
+                report(dropped - reported, &cause);
                 reported = dropped;
             }
         }
@@ -112,7 +153,7 @@ impl Write for &Sink {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let mut state = self.state.lock();
         if state.buffer.len() + line.len() > CAPACITY && !self.is_writer() {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
+            self.dropped.count(1, SLOW.into(), Some(Instant::now()));
             return Ok(line.len());
         }
         let idle = state.buffer.is_empty();
@@ -129,21 +170,22 @@ impl Write for &Sink {
     }
 }
 
-/// Writes whole lines. Returns the number of lost lines.
-fn write_lines(out: &mut impl Write, mut lines: &[u8]) -> u64 {
-    while !lines.is_empty() {
+/// Writes whole lines. If the output refuses some, returns their number and its error.
+fn write_lines(out: &mut impl Write, mut lines: &[u8]) -> Option<(u64, io::Error)> {
+    let mut refused = None;
+    while !lines.is_empty() && refused.is_none() {
         match out.write(lines) {
-            Ok(0) => break,
+            Ok(0) => refused = Some(ErrorKind::WriteZero.into()),
             Ok(written) => lines = lines.get(written..).unwrap_or_default(),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => thread::sleep(PAUSE),
-            Err(_) => break,
+            Err(error) => refused = Some(error),
         }
     }
     let lost = lines.iter().filter(|byte| **byte == b'\n').count();
     // A failed flush loses no line here: the output has taken the lines into its own buffer.
     drop(out.flush());
-    u64::try_from(lost).unwrap_or(u64::MAX)
+    refused.map(|error| (u64::try_from(lost).unwrap_or(u64::MAX), error))
 }
 
 #[cfg(test)]
@@ -177,7 +219,7 @@ mod tests {
         sink: Arc<Sink>,
         lines: Receiver<Vec<u8>>,
         open: SyncSender<io::Result<()>>,
-        reports: Receiver<u64>,
+        reports: Receiver<(u64, String)>,
     }
 
     fn gated() -> Rig {
@@ -185,11 +227,11 @@ mod tests {
         let (reporter, reports) = channel();
         let own: Arc<OnceLock<Arc<Sink>>> = Arc::default();
         let into = Arc::clone(&own);
-        let report = move |count| {
+        let report = move |count, cause: &str| {
             if let Some(sink) = into.get() {
                 sink.as_ref().write_all(b"report\n").unwrap();
             }
-            reporter.send(count).unwrap();
+            reporter.send((count, cause.to_owned())).unwrap();
         };
         let sink = Sink::start(Gate { got, go }, report).unwrap();
         own.set(Arc::clone(&sink)).unwrap();
@@ -197,7 +239,7 @@ mod tests {
     }
 
     fn dropped(sink: &Sink) -> u64 {
-        sink.dropped.load(Ordering::Relaxed)
+        sink.dropped.total()
     }
 
     fn log(sink: &Sink, line: &[u8]) {
@@ -221,7 +263,7 @@ mod tests {
         let rest = lines.recv().unwrap();
         assert_eq!(rest.len(), CAPACITY + b"report\n".len());
         assert!(rest.ends_with(b"x\nreport\n"), "the report is not dropped");
-        assert_eq!(reports.recv().unwrap(), 3);
+        assert_eq!(reports.recv().unwrap(), (3, SLOW.to_owned()));
         drop(open);
         sink.close(LONG);
         assert_eq!(dropped(&sink), 3);
@@ -241,6 +283,23 @@ mod tests {
         sink.close(LONG);
         assert_eq!(dropped(&sink), 3);
         assert!(reports.try_recv().is_err(), "a report would have been lost too");
+    }
+
+    /// The line named no cause, so that a full disk looked like a slow reader.
+    #[test]
+    fn the_cause_of_lost_lines_is_known_while_they_are_lost_and_told_when_they_can_be() {
+        let Rig { sink, lines, open, reports } = gated();
+        let error = || io::Error::from(ErrorKind::StorageFull);
+        open.send(Err(error())).unwrap();
+        log(&sink, b"one\n");
+        lines.recv().unwrap();
+        open.send(Ok(())).unwrap();
+        log(&sink, b"two\n");
+        lines.recv().unwrap();
+        assert_eq!(reports.recv().unwrap(), (1, error().to_string()));
+        assert_eq!(sink.dropped.cause(), Some(error().to_string()), "for a time after");
+        *sink.dropped.last.lock().1.as_mut().unwrap() -= TOLD;
+        assert_eq!(sink.dropped.cause(), None);
     }
 
     #[test]

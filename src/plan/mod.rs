@@ -62,7 +62,8 @@ use crate::request::known_fields::KnownFields;
 use crate::request::network::ClientPrefixes;
 use crate::request::path::{AmbiguousPath, NormalPath};
 use crate::request::route::RouteTable;
-use crate::tier::TierRule;
+use crate::tier::{TierFile, TierRule};
+use crate::tls::client::ClientTlsSpec;
 
 /// The validated configuration.
 #[derive(Debug)]
@@ -141,6 +142,20 @@ impl Plan {
     pub(crate) fn listener_tls(&self) -> [(&'static str, Option<&ListenerTls>); 2] {
         let server = self.server.tls.as_ref().map(|tls| &tls.shown);
         [("server.tls", server), ("decide.tls", self.decide.tls.as_ref())]
+    }
+
+    /// Who has which plan, if a file says it.
+    pub(crate) fn plans_file(&self) -> Option<&TierFile> {
+        self.tiers.as_ref()?.file.as_ref()
+    }
+
+    /// How servers are reached by TLS: those of upstreams, and Redis.
+    pub(crate) fn client_tls(&self) -> impl Iterator<Item = &Arc<ClientTlsSpec>> {
+        let redis = match &self.store.location {
+            StoreLocation::Redis(redis) => redis.tls.as_ref(),
+            StoreLocation::Memory => None,
+        };
+        self.upstreams.iter().filter_map(|upstream| upstream.tls.as_ref()).chain(redis)
     }
 
     /// The upstream at this index, which an [`Action::Forward`] names.

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::open_files::OpenFiles;
 use super::token_keys::token_keys;
-use super::{Supervisor, plans, service};
+use super::{Supervisor, service};
 use crate::config;
 use crate::limit::name::Name;
 use crate::observe::events;
@@ -18,20 +18,21 @@ use crate::upstream::health::UpstreamState;
 use crate::worker::Published;
 
 impl Supervisor {
-    /// Puts a configuration in force that was read again, or logs its errors.
-    pub(super) fn adopt(&mut self, read: Result<config::Loaded, config::Problems>) {
+    /// Puts a configuration in force that was read again, or logs its errors. `is_asked`: an operator has asked for it, and
+    /// wants the files as they are.
+    pub(super) fn adopt(&mut self, read: Result<config::Loaded, config::Problems>, is_asked: bool) {
         // A process that is ending has told the service manager, and must not report again that it is ready.
         let is_ending = self.process.draining.load(Ordering::Relaxed);
         if !is_ending {
             service::reloading();
         }
-        self.put_in_force(read);
+        self.put_in_force(read, is_asked);
         if !is_ending {
             service::ready();
         }
     }
 
-    fn put_in_force(&mut self, read: Result<config::Loaded, config::Problems>) {
+    fn put_in_force(&mut self, read: Result<config::Loaded, config::Problems>, is_asked: bool) {
         let loaded = match read {
             Ok(mut loaded) => {
                 loaded.warn_of_ended_certificates(self.process.wall());
@@ -62,26 +63,31 @@ impl Supervisor {
         let restart = config::diff((&self.first, &config.first), file, env).restart;
         let now = self.process.clock.now();
         let new = Arc::new(new);
+        let plans = [&new, &old.plan].map(|plan| plan.plans_file());
+        if let ([Some(file), Some(before)], false) = (plans, is_asked) {
+            file.go_on_from(before);
+        }
         if old.plan.server.max_connections != new.server.max_connections {
             self.open_files = OpenFiles::raise(&new);
         }
         self.process.connections.resize(self.open_files.connections(&new));
         self.process.throttled.configure(new.log.throttle, new.log.summary_interval, now);
-        for (certificates, (_, tls)) in self.certificates.iter().zip(new.listener_tls()) {
+        for (certificates, (_, tls)) in old.certificates.iter().zip(new.listener_tls()) {
             if let (Some(certificates), Some(tls)) = (certificates, tls)
                 && let Err(error) = certificates.replace(tls.files.clone(), (*tls.material).clone())
             {
                 events::certificates_rejected(&error, error.advice());
             }
         }
-        self.plans = plans::watch(new.tiers.as_ref());
         self.process.store.adjust(&new.store);
         self.process.store.put_in_force(&new.limits);
         self.log.set_level(&new.log.level);
         self.export.send_to(new.trace.otlp.as_ref());
         let (upstreams, keys) = (upstreams(&new, Some(&old)), token_keys(&new, Some(&old)));
         self.checks.check(new.upstreams.iter().zip(&upstreams));
-        self.published.send_replace(Arc::new(Published { plan: new, upstreams, keys }));
+        let certificates = old.certificates.clone();
+        let published = Published { plan: new, upstreams, keys, certificates };
+        self.published.send_replace(Arc::new(published));
         self.retired.push(old.plan.clone());
         self.process.adopted.store(now.as_micros(), Ordering::Relaxed);
         self.process.is_config_valid.store(true, Ordering::Relaxed);

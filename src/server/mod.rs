@@ -17,6 +17,7 @@ mod token_keys;
 use std::error::Error;
 use std::io;
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -44,16 +45,19 @@ use crate::file::STILL_WRONG;
 use crate::observe::candidate_log::CandidateLog;
 use crate::observe::events;
 use crate::observe::log::LogGuard;
-use crate::observe::log_interval::LogInterval;
+use crate::observe::log_interval::{LogInterval, LogIntervals};
 use crate::observe::trace::SpanExport;
 use crate::plan::{ListenerTls, Plan};
 use crate::reload::Reload;
-use crate::tls::server::Certificates;
+use crate::tls::server::{CertificateEnd, Certificates};
 use crate::upstream::health::check::HealthChecks;
-use crate::worker::{self, Orders, Process, Published};
+use crate::worker::{self, ListenerCertificates, Orders, Process, Published};
 
 /// The time between two log lines that say that every limit is in shadow.
 const SHADOW_PAUSE: Duration = Duration::from_secs(3600);
+
+/// The time between two log lines about a certificate that ends.
+const DAY: Duration = Duration::from_secs(86_400);
 
 /// The parts that a process is started with.
 pub(crate) struct Start {
@@ -124,10 +128,8 @@ struct Supervisor {
     log: LogGuard,
     occasions: Occasions,
     open_files: OpenFiles,
-    /// The certificates of the listeners of `[server]` and of `[decide]` that speak TLS.
-    certificates: ListenerCertificates,
-    /// Looks at the file with the plans of customers.
-    plans: JoinSet<()>,
+    /// The lines about certificates that end.
+    expiry_lines: LogIntervals<(PathBuf, bool)>,
     candidates: CandidateLog,
     checks: HealthChecks,
     export: SpanExport,
@@ -157,14 +159,14 @@ impl Supervisor {
         process.clock.anchor();
         process.config.started(start.file.clone(), start.text, process.wall());
         let (upstreams, keys) = (upstreams(&plan, None), token_keys(&plan, None));
-        let published = Published { upstreams, keys, plan: plan.clone() };
+        let certificates = certificates(&plan)?;
+        let sockets = sockets::open(&plan, &certificates, workers, start.inherited)?;
+        let published = Published { upstreams, keys, certificates, plan: plan.clone() };
         let mut checks = HealthChecks::default();
         checks.check(published.plan.upstreams.iter().zip(&published.upstreams));
         let (published, plan_orders) = watch::channel(Arc::new(published));
         let (draining, draining_orders) = watch::channel(false);
         let (stop, stop_orders) = watch::channel(false);
-        let certificates = certificates(&plan)?;
-        let sockets = sockets::open(&plan, &certificates, workers, start.inherited)?;
         let keys = published.borrow().keys.clone();
         tokio::select! {
             () = first_keys(&keys) => {}
@@ -202,7 +204,6 @@ impl Supervisor {
         let candidates = CandidateLog::new(process.metrics.clone(), Instant::now());
         let (spans, clock) = (process.spans.clone(), process.clock.clone());
         let export = SpanExport::start(spans, clock, plan.trace.otlp.clone());
-        let plans = plans::watch(plan.tiers.as_ref());
         Ok(Self {
             process,
             first: plan,
@@ -220,8 +221,7 @@ impl Supervisor {
             log: start.log,
             occasions,
             open_files,
-            certificates,
-            plans,
+            expiry_lines: LogIntervals::new(DAY),
             candidates,
             checks,
             export,
@@ -287,12 +287,12 @@ impl Supervisor {
             Occasion::Sweep => self.sweep(),
             Occasion::Look => {
                 if let Some(read) = self.reload.look() {
-                    self.adopt(read);
+                    self.adopt(read, false);
                 }
             }
             Occasion::Reload => {
                 let read = self.reload.now();
-                self.adopt(read);
+                self.adopt(read, true);
             }
             Occasion::End | Occasion::HandOver => {}
         }
@@ -301,21 +301,28 @@ impl Supervisor {
 
     fn sweep(&mut self) {
         self.process.clock.anchor();
-        for certificates in self.certificates.iter().flatten() {
+        let published = self.published.borrow().clone();
+        let now = Duration::from_micros(self.process.wall().as_micros());
+        for certificates in published.certificates.iter().flatten() {
             match certificates.look() {
                 None => {}
                 Some(Ok(names)) => {
                     events::certificates_loaded(&names);
-                    let now = Duration::from_micros(self.process.wall().as_micros());
-                    for warning in certificates.expired(now) {
-                        events::config_warning(&warning);
-                    }
+                    certificates.expired(now).iter().for_each(|it| events::config_warning(it));
+                    self.expiry_lines = LogIntervals::new(DAY);
                     // The broken certificates may be why the file was rejected.
                     if self.rejected.is_some() {
                         self.reload.forget();
                     }
                 }
                 Some(Err(error)) => events::certificates_rejected(&error, error.advice()),
+            }
+        }
+        plans::look(&published.plan);
+        for end in published.certificate_ends() {
+            let days = end.days(now);
+            if days < CertificateEnd::NEAR && self.expiry_lines.next((end.file.clone(), days < 0)) {
+                events::certificate_expires(&end.file.display(), &end.names, days);
             }
         }
         let now = self.process.clock.now();
@@ -331,9 +338,6 @@ impl Supervisor {
         }
     }
 }
-
-/// In the order of [`Plan::listener_tls`].
-type ListenerCertificates = [Option<Arc<Certificates>>; 2];
 
 fn certificates(plan: &Plan) -> Result<ListenerCertificates, String> {
     let [server, decide] = plan.listener_tls().map(|(name, tls)| {

@@ -1,41 +1,27 @@
 //! Reads the file with the plans of customers again when it changes.
 
-use std::sync::Arc;
-use std::time::Duration;
+use tokio::task::spawn_blocking;
 
-use tokio::task::{JoinSet, spawn_blocking};
-
-use crate::clock::every;
 use crate::observe::events;
+use crate::plan::Plan;
 use crate::tier::TierRule;
 
-/// How often the file is looked at.
-const LOOK: Duration = Duration::from_millis(500);
-
-/// Looks at the file of this rule, as long as the returned set is kept. The file may be large, so it is read on a
-/// thread of its own: neither requests nor the admin endpoint wait.
-pub(super) fn watch(rule: Option<&Arc<TierRule>>) -> JoinSet<()> {
-    let mut watching = JoinSet::new();
-    let Some(rule) = rule.filter(|rule| rule.file.is_some()).cloned() else { return watching };
-    watching.spawn(async move {
-        let mut looks = every(LOOK);
-        loop {
-            looks.tick().await;
-            let rule = Arc::clone(&rule);
-            // A panic has its own line, and the next look may succeed.
-            let _ = spawn_blocking(move || look(&rule)).await;
-        }
-    });
-    watching
+/// Looks at the file of this plan. It may be large, so it is read on a thread of its own: neither requests nor the admin
+/// endpoint wait.
+pub(super) fn look(plan: &Plan) {
+    if let Some(rule) = plan.tiers.clone() {
+        // A panic has its own line, and the next look may succeed.
+        spawn_blocking(move || look_at(&rule));
+    }
 }
 
-fn look(rule: &TierRule) {
+fn look_at(rule: &TierRule) {
     let Some(file) = &rule.file else { return };
     let path = file.path().display();
     match file.look() {
         None => {}
-        Some(Ok(table)) => {
-            events::plans_loaded(&path, table.lines());
+        Some(Ok(counts)) => {
+            events::plans_loaded(&path, counts);
             for warning in file.unnamed(|plan| rule.named.contains(plan)) {
                 events::config_warning(&warning);
             }

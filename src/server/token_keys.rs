@@ -144,6 +144,7 @@ impl KeyReports {
                 count => Ok((found, count)),
             }
         });
+        self.keys.last_read.note(read.as_ref().err().cloned());
         match read {
             Ok((found, count)) => {
                 let differs = self.keys.replace(found);
@@ -154,11 +155,7 @@ impl KeyReports {
             }
             Err(error) => {
                 if self.failing.get_or_insert_default().next(STILL_WRONG, Instant::now()) {
-                    events::jwt_keys_unavailable(
-                        name,
-                        &error,
-                        self.keys.current().count(algorithms),
-                    );
+                    events::jwt_keys_unavailable(name, &error, self.keys.count());
                 }
                 false
             }

@@ -5,18 +5,21 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 
-use super::table::{TierFileError, TierTable};
-use crate::file::{FileWatch, FilesContent, is_passing, read_ordinary_up_to};
+use super::table::{LineCounts, TierFileError, TierTable};
+use crate::file::{FileWatch, FilesContent, LastRead, is_passing, read_ordinary_up_to};
 use crate::request::key::KeySpec;
 
 /// After this number of looks the file is read even if its stamp is unchanged.
-const LOOKS_TO_READ: u32 = 30;
+const LOOKS_TO_READ: u32 = 15;
 
 /// The most plans that are named as unknown.
 const MOST_UNNAMED: usize = 10;
 
 /// Larger files are refused. A million lines have about 30 MiB.
 const LARGEST: u64 = 1 << 30;
+
+/// A file that has lost one of so many parts of its lines is told of.
+pub(crate) const MANY: usize = 10;
 
 /// A file of `plans.file`: who has which plan.
 #[derive(Debug)]
@@ -26,6 +29,7 @@ pub(crate) struct TierFile {
     loose_paths: bool,
     table: RwLock<Arc<TierTable>>,
     watch: Mutex<FileWatch>,
+    pub(crate) last_read: LastRead,
 }
 
 impl TierFile {
@@ -42,7 +46,19 @@ impl TierFile {
         watch.catch_up();
         let table = TierTable::read(&read_ordinary_up_to(&path, LARGEST)?, by, loose_paths)?;
         let (table, watch) = (RwLock::new(Arc::new(table)), Mutex::new(watch));
-        Ok(Self { path, by: by.clone(), loose_paths, table, watch })
+        Ok(Self { path, by: by.clone(), loose_paths, table, watch, last_read: LastRead::default() })
+    }
+
+    /// Goes on with the table of `before`, if this is the same file and has lost lines since. The next look decides what
+    /// becomes of them: `proxy.toml` may have been written at the same time, by the same hand.
+    pub(crate) fn go_on_from(&self, before: &Self) {
+        let identity = |it: &Self| (it.path.clone(), it.by.clone(), it.loose_paths);
+        if identity(self) == identity(before)
+            && LineCounts::of(&before.table(), &self.table()).have_lost_one_of(MANY)
+        {
+            *self.table.write() = before.table();
+            self.watch.lock().forget();
+        }
     }
 
     /// The name of the file.
@@ -76,19 +92,28 @@ impl TierFile {
     /// second. Blocks while the file is read, which takes about half a second for a million lines.
     ///
     /// # Errors
-    /// If the new content cannot be used. The table from before stays in force. Content that stays wrong is an error every five minutes.
-    pub(crate) fn look(&self) -> Option<Result<Arc<TierTable>, TierFileError>> {
+    /// If the new content cannot be used, or half of the lines is lost: a program that writes the file may have failed, and
+    /// whoever has no line would lose what he pays for. The table from before stays in force. Content that stays wrong is
+    /// an error every five minutes.
+    pub(crate) fn look(&self) -> Option<Result<LineCounts, TierFileError>> {
+        let old = self.table();
         let read = || {
             let content = read_ordinary_up_to(&self.path, LARGEST)?;
-            TierTable::read(&content, &self.by, self.loose_paths).map(Arc::new)
+            let table = TierTable::read(&content, &self.by, self.loose_paths)?;
+            let counts = LineCounts::of(&old, &table);
+            match counts.have_lost_one_of(2) {
+                true => Err(TierFileError::Cut(counts)),
+                false => Ok((Arc::new(table), counts)),
+            }
         };
         let is_passing = |error: &TierFileError| matches!(error, TierFileError::Read(error) if is_passing(error));
-        let read = self.watch.lock().read(read, is_passing)?;
-        if let Ok(table) = &read {
-            // Requests may wait for this lock. So the old table is dropped after the lock has been released.
-            let old = std::mem::replace(&mut *self.table.write(), Arc::clone(table));
-            drop(old);
-        }
-        Some(read)
+        // `None` while another look reads.
+        let read = self.watch.try_lock()?.read(read, is_passing)?;
+        self.last_read.note(read.as_ref().err().map(|it| format!("{it}; {}", it.advice())));
+        Some(read.map(|(table, counts)| {
+            // Requests may wait for this lock. `old` keeps the old table until the lock has been released.
+            *self.table.write() = table;
+            counts
+        }))
     }
 }

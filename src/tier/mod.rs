@@ -11,8 +11,8 @@ use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::sync::Arc;
 
-pub(crate) use self::file::TierFile;
-pub(crate) use self::table::TierLine;
+pub(crate) use self::file::{MANY, TierFile};
+pub(crate) use self::table::{LineCounts, TierLine};
 use crate::limit::key::{Key, KeyBuilder};
 use crate::limit::name::Name;
 use crate::request::key::{KeyError, KeySource, KeySpec, Token, TokenReading, View};

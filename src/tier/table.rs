@@ -52,6 +52,24 @@ pub(crate) struct TierLine {
     at: u32,
 }
 
+/// The lines of the table in force, and those of the table that is to replace it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LineCounts {
+    pub(crate) before: usize,
+    pub(crate) now: usize,
+}
+
+impl LineCounts {
+    pub(super) fn of(before: &TierTable, now: &TierTable) -> Self {
+        Self { before: before.lines(), now: now.lines() }
+    }
+
+    /// Whether one of so many `parts` of the lines is lost, or more.
+    pub(crate) fn have_lost_one_of(self, parts: usize) -> bool {
+        self.before > 0 && parts * self.now <= (parts - 1) * self.before
+    }
+}
+
 /// Why a file is no table of plans.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TierFileError {
@@ -61,6 +79,9 @@ pub(crate) enum TierFileError {
     /// A line is wrong. The message shows no value, because a value may be a secret.
     #[error("line {0}: {1}")]
     Line(u32, String),
+    /// Half of the lines or more is lost, or all.
+    #[error("it has {} lines with a plan, and had {} before", .0.now, .0.before)]
+    Cut(LineCounts),
 }
 
 impl TierFileError {
@@ -68,6 +89,7 @@ impl TierFileError {
     pub(crate) fn advice(&self) -> &'static str {
         match self {
             Self::Read(_) => "see that the file is there, and that tidegate may read it",
+            Self::Cut(_) => "if this is meant, send SIGHUP: then the file is taken as it is",
             Self::Line(..) => {
                 "correct it: a line has a value, its plan and perhaps a name, as in `key-of-acme team Acme`"
             }

@@ -24,6 +24,8 @@ pub struct IdentityFiles {
 /// belong to the certificate.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TlsIdentity {
+    /// The file of the certificate.
+    pub(super) file: PathBuf,
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
 }
@@ -37,7 +39,7 @@ impl TlsIdentity {
         let chain = pem::certificates(&files.cert)?;
         each(&files.cert, &chain, |it| rustls::server::ParsedCertificate::try_from(it).map(drop))?;
         let key = pem::private_key(&files.key)?;
-        let identity = Self { chain, key };
+        let identity = Self { file: files.cert.clone(), chain, key };
         let Err(error) = identity.certified() else { return Ok(identity) };
         let (fault, advice) = match error {
             rustls::Error::InconsistentKeys(_) => (
@@ -105,12 +107,12 @@ mod tests {
     use crate::tls::testing::Authority;
 
     #[test]
-    fn a_pair_is_read_and_compared_by_its_content() {
+    fn a_pair_is_read_and_compared() {
         let (folder, authority) = (tempfile::tempdir().unwrap(), Authority::new());
         let pair = authority.issue(&["a.test"]);
         let files = pair.write(folder.path(), "a");
         let identity = TlsIdentity::read(&files).unwrap();
-        assert_eq!(identity, TlsIdentity::read(&pair.write(folder.path(), "b")).unwrap());
+        assert_eq!(identity, TlsIdentity::read(&pair.write(folder.path(), "a")).unwrap());
         let renewed = authority.issue(&["a.test"]).write(folder.path(), "a");
         assert_ne!(identity, TlsIdentity::read(&renewed).unwrap());
         let shown = format!("{identity:?}");

@@ -3,6 +3,7 @@
 
 use std::cmp::Reverse;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -13,6 +14,7 @@ use crate::limit::name::Name;
 use crate::observe::events::date_and_time;
 use crate::observe::metrics::{DecisionKind, FAILED, Reading, RouteCounts};
 use crate::plan::{OnStoreError, Plan};
+use crate::tls::server::CertificateEnd;
 use crate::upstream::health::UpstreamState;
 use crate::worker::Published;
 
@@ -38,7 +40,12 @@ impl StatusFacts<'_> {
         alarms.extend(self.refusing());
         alarms.extend(self.store_away(&published.plan));
         alarms.extend(others.iter().filter_map(|state| self.servers_aside(state)));
+        alarms.extend(self.slow());
+        alarms.extend(self.certificates(published));
+        alarms.extend(self.not_taken(published));
         alarms.extend(self.file());
+        alarms.extend(self.lines_dropped());
+        alarms.sort_by_key(|alarm| alarm["level"] != "error");
         alarms
     }
 
@@ -89,8 +96,7 @@ impl StatusFacts<'_> {
         };
         let todo =
             format!("See that its servers run and can be reached from here: {}.", last.reason);
-        let since = self.moment(last.changed);
-        Some(json!({ "level": "error", "what": what, "since": since, "means": means, "do": todo }))
+        Some(alarm("error", what, Some(self.moment(last.changed)), means, todo))
     }
 
     /// Some answers of the last seconds have a 5xx status. Failures of the store have their own alarm.
@@ -106,9 +112,7 @@ impl StatusFacts<'_> {
         let what = format!("Answers fail: {}", some(&names));
         let means = "Some answers of these routes are 5xx. No limit is the reason.";
         let todo = "Look at the API's log, and at the lines `upstream failed` of tidegate's log.";
-        let alarm =
-            json!({ "level": "error", "what": what, "since": null, "means": means, "do": todo });
-        (!names.is_empty()).then_some(alarm)
+        (!names.is_empty()).then(|| alarm("error", what, None, means, todo))
     }
 
     /// The requests of the last seconds that were refused with 4xx, and that no limit rejected: the reasons with their
@@ -130,9 +134,8 @@ impl StatusFacts<'_> {
         let what = format!("Requests are refused: {share} % of all, {}", reasons(&refusals));
         let means = "tidegate answers them with 4xx. No limit is the reason, and the API does not see them.";
         let todo = "Look at the lines `refused` of tidegate's log: they have the reason, the limit that needs the key, and a client.";
-        let alarm =
-            json!({ "level": "warning", "what": what, "since": null, "means": means, "do": todo });
-        (refused >= FEWEST_REFUSED && share >= REFUSED_PERCENT).then_some(alarm)
+        let is_alarm = refused >= FEWEST_REFUSED && share >= REFUSED_PERCENT;
+        is_alarm.then(|| alarm("warning", what, None, means, todo))
     }
 
     fn store_away(&self, plan: &Plan) -> Option<Value> {
@@ -148,9 +151,7 @@ impl StatusFacts<'_> {
             "See that {location} runs and can be reached from here. tidegate connects by itself."
         );
         let since = store.redis_phase_age().map(|age| self.ago(age));
-        Some(
-            json!({ "level": level, "what": "Redis away", "since": since, "means": means, "do": todo }),
-        )
+        Some(alarm(level, "Redis away", since, means, todo))
     }
 
     /// Some servers of an upstream get no requests.
@@ -161,10 +162,57 @@ impl StatusFacts<'_> {
         let what = format!("Server set aside: {}", some(&names));
         let means = format!("The other servers of {} take its requests.", state.name());
         let todo = format!("See that it runs: {}.", last.reason);
-        let since = self.moment(last.changed);
-        Some(
-            json!({ "level": "warning", "what": what, "since": since, "means": means, "do": todo }),
-        )
+        Some(alarm("warning", what, Some(self.moment(last.changed)), means, todo))
+    }
+
+    /// An API answers much more slowly than in its own last hour.
+    fn slow(&self) -> impl Iterator<Item = Value> {
+        let slow = self.admin.pulse.slow(self.now.at).into_iter();
+        slow.map(|(name, now_ms, usual_ms)| {
+            let what =
+                format!("Slow API: {name} takes {now_ms:.0} ms, and {usual_ms:.0} ms is usual");
+            let means =
+                "95 % of its answers came in this time. Its own last hour says what is usual.";
+            let todo = "Look at the API, and at what it waits for: tidegate is not the reason.";
+            alarm("warning", what, None, means, todo)
+        })
+    }
+
+    /// Certificates that have ended, or will soon.
+    fn certificates(&self, published: &Published) -> impl Iterator<Item = Value> {
+        let now = Duration::from_micros(self.admin.wall().as_micros());
+        let near = published.certificate_ends().map(move |end| (end.days(now), end.file));
+        near.filter(|(days, _)| *days < CertificateEnd::NEAR).map(|(days, file)| {
+            let (level, when) = match days {
+                ..=-1 => ("error", "has ended".to_owned()),
+                1 => ("warning", "ends in a day".to_owned()),
+                _ => ("warning", format!("ends in {days} days")),
+            };
+            let what = format!("A certificate {when}: {}", file.display());
+            let todo = "Renew it. Those of upstreams and of Redis are read again at SIGHUP.";
+            alarm(level, what, None, "Others refuse it from its end on.", todo)
+        })
+    }
+
+    /// What was read again and could not be used.
+    fn not_taken(&self, published: &Published) -> Vec<Value> {
+        let failures = published.last_reads().filter_map(|(source, read, is_any)| {
+            let (error, since) = read.failure()?;
+            let (level, means) = match is_any {
+                true => ("warning", "What was read before stays in force."),
+                false => ("error", "Nothing was read before: no token is valid."),
+            };
+            let (what, since) = (format!("Not taken: {source}"), self.moment(since));
+            Some(alarm(level, what, Some(since), means, format!("Mend this: {error}.")))
+        });
+        failures.collect()
+    }
+
+    fn lines_dropped(&self) -> Option<Value> {
+        let what = format!("Log lines are dropped: {}", self.admin.dropped.cause()?);
+        let means = format!("{} are lost since the start.", self.admin.dropped.total());
+        let todo = "Make room where standard output goes, or its reader faster.";
+        Some(alarm("warning", what, None, means, todo))
     }
 
     /// The alarms about a wrong file, about a restart that is needed, and about a process that ends.
@@ -177,20 +225,19 @@ impl StatusFacts<'_> {
             let first = errors.first().and_then(|it| it.lines().next()).unwrap_or_default();
             let todo = format!("Mend it and save it; `tidegate check` lists all: {first}");
             let (what, since) = (format!("{name} is wrong"), date_and_time(*since));
-            alarms.push(json!({ "level": "warning", "what": what, "since": since, "means": means, "do": todo }));
+            alarms.push(alarm("warning", what, Some(since), means, todo));
         }
         if !news.restart.is_empty() {
             let fields: Vec<_> = news.restart.iter().map(String::as_str).collect();
             let what = format!("A restart is needed: {}", some(&fields));
             let means = "The other changes of the file are in force.";
             let todo = "Restart, or send SIGUSR2: then no connection is lost.";
-            alarms.push(json!({ "level": "warning", "what": what, "since": null, "means": means, "do": todo }));
+            alarms.push(alarm("warning", what, None, means, todo));
         }
         if self.admin.process.draining.load(Ordering::Relaxed) {
             let means = "It finishes the requests under way, and accepts no new connections.";
             let todo = "Nothing, if it was stopped on purpose.";
-            let what = "This process is ending";
-            alarms.push(json!({ "level": "warning", "what": what, "since": null, "means": means, "do": todo }));
+            alarms.push(alarm("warning", "This process is ending", None, means, todo));
         }
         alarms
     }
@@ -199,6 +246,17 @@ impl StatusFacts<'_> {
     pub(super) fn moment(&self, then: Instant) -> String {
         self.ago(then.elapsed())
     }
+}
+
+fn alarm(
+    level: &str,
+    what: impl Into<Value>,
+    since: Option<String>,
+    means: impl Into<Value>,
+    todo: impl Into<Value>,
+) -> Value {
+    let (what, means, todo) = (what.into(), means.into(), todo.into());
+    json!({ "level": level, "what": what, "since": since, "means": means, "do": todo })
 }
 
 /// The status that requests get while all servers are set aside. `reason` is why the last server was set aside. `None`

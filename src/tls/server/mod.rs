@@ -13,8 +13,8 @@ mod names;
 #[cfg(test)]
 mod tests;
 
+use std::iter;
 use std::path::PathBuf;
-use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ use self::names::ByName;
 use super::error::TlsError;
 use super::identity::{IdentityFiles, TlsIdentity, authorities};
 use super::{H2, HTTP_1_1, provider};
-use crate::file::{FileWatch, LARGEST};
+use crate::file::{FileWatch, LARGEST, LastRead};
 
 /// How many sessions of TLS 1.2 clients without tickets are kept. A session has a few hundred bytes.
 const SESSIONS: usize = 10_000;
@@ -80,11 +80,38 @@ impl Material {
                 1 => "1 day ago".to_owned(),
                 days => format!("{days} days ago"),
             };
-            let names = names::listed(slice::from_ref(identity), NAMES_LOGGED);
+            let names = names::listed(iter::once(&**identity), NAMES_LOGGED);
             let names = if names.is_empty() { "an address" } else { &names };
             Some(format!("the certificate for {names} ended at {end}, {ago}: clients refuse it"))
         });
         each.collect()
+    }
+}
+
+/// When a certificate ends.
+#[derive(Debug)]
+pub(crate) struct CertificateEnd {
+    pub(crate) file: PathBuf,
+    /// The names in the certificate. Empty if it has none.
+    pub(crate) names: String,
+    /// The time since 1970.
+    pub(crate) end: Duration,
+}
+
+impl CertificateEnd {
+    /// An operator is told from this many days before the end.
+    pub(crate) const NEAR: i64 = 14;
+
+    /// `None` if the date cannot be read.
+    pub(crate) fn of(identity: &TlsIdentity) -> Option<Self> {
+        let names = names::listed(iter::once(identity), NAMES_LOGGED);
+        Some(Self { file: identity.file.clone(), names, end: identity.end()?.unix_duration() })
+    }
+
+    /// The whole days that are left. Below 0 once it has ended. `now` is the time since 1970.
+    pub(crate) fn days(&self, now: Duration) -> i64 {
+        let left = self.end.as_secs().cast_signed() - now.as_secs().cast_signed();
+        left.div_euclid(86_400)
     }
 }
 
@@ -123,6 +150,7 @@ impl Files {
 pub struct Certificates {
     config: RwLock<Arc<ServerConfig>>,
     watched: Mutex<WatchedFiles>,
+    pub(crate) last_read: LastRead,
 }
 
 #[derive(Debug)]
@@ -158,7 +186,8 @@ impl Certificates {
         let resumption = Resumption::new()?;
         let config = configuration(&material, &resumption)?;
         let watched = WatchedFiles { watch: files.watch(&material), files, material, resumption };
-        Ok(Self { config: RwLock::new(config), watched: Mutex::new(watched) })
+        let (config, watched) = (RwLock::new(config), Mutex::new(watched));
+        Ok(Self { config, watched, last_read: LastRead::default() })
     }
 
     /// The configuration for a new connection: TLS 1.2 and 1.3, ALPN `h2` and `http/1.1`.
@@ -171,13 +200,22 @@ impl Certificates {
         self.watched.lock().material.expired(now)
     }
 
+    /// When the certificates in force end.
+    pub(crate) fn ends(&self) -> Vec<CertificateEnd> {
+        let watched = self.watched.lock();
+        let identities = watched.material.identities.iter();
+        identities.filter_map(|identity| CertificateEnd::of(identity)).collect()
+    }
+
     /// Looks whether the files have changed. Returns the names of new certificates, which are in force now, or why the
     /// new files cannot be used. To be called about once a second. Blocks while a few small files are read.
     pub(crate) fn look(&self) -> Option<Result<String, TlsError>> {
         let mut watched = self.watched.lock();
         let WatchedFiles { files, watch, .. } = &mut *watched;
         let read = watch.read(|| files.read(), TlsError::is_passing)?;
-        Some(read.and_then(|material| self.take_over(&mut watched, material)))
+        let names = read.and_then(|material| self.take_over(&mut watched, material));
+        self.last_read.note(names.as_ref().err().map(|it| format!("{it}; {}", it.advice())));
+        Some(names)
     }
 
     /// Puts `material`, which a reload has read, in force. Watches `files` from now on.
@@ -190,6 +228,7 @@ impl Certificates {
             self.take_over(&mut watched, material)?;
         }
         (watched.watch, watched.files) = (files.watch(&watched.material), files);
+        self.last_read.note(None);
         Ok(())
     }
 
@@ -208,7 +247,7 @@ impl Certificates {
         };
         let config = configuration(&material, &resumption)?;
         *self.config.write() = config;
-        let names = names::listed(&material.identities, NAMES_LOGGED);
+        let names = names::listed(material.identities.iter().map(|it| &**it), NAMES_LOGGED);
         (watched.material, watched.resumption) = (material, resumption);
         Ok(names)
     }

@@ -68,8 +68,8 @@ impl ResolvesServerCert for ByName {
 }
 
 /// The names of all certificates as one text. Names beyond `most` are only counted.
-pub(super) fn listed(identities: &[Arc<TlsIdentity>], most: usize) -> String {
-    let mut all: Vec<String> = identities.iter().flat_map(|identity| names(identity)).collect();
+pub(super) fn listed<'i>(identities: impl Iterator<Item = &'i TlsIdentity>, most: usize) -> String {
+    let mut all: Vec<String> = identities.flat_map(names).collect();
     let more = all.len().saturating_sub(most);
     all.truncate(most);
     if more > 0 {
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn a_long_list_of_names_is_cut() {
         let identities = [identity(&["a.test", "*.b.test"]), identity(&["c.test"])];
-        assert_eq!(listed(&identities, 3), "a.test, *.b.test, c.test");
-        assert_eq!(listed(&identities, 1), "a.test, and 2 more");
+        assert_eq!(listed(identities.iter().map(|it| &**it), 3), "a.test, *.b.test, c.test");
+        assert_eq!(listed(identities.iter().map(|it| &**it), 1), "a.test, and 2 more");
     }
 }

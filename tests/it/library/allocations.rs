@@ -61,7 +61,12 @@ impl OneWorker {
     fn reload(&self, limits: &str) {
         let upstreams = self.told.0.borrow().upstreams.clone();
         let plan = Arc::new(plan(self.api, limits));
-        self.told.0.send_replace(Arc::new(Published { plan, upstreams, keys: Vec::new() }));
+        self.told.0.send_replace(Arc::new(Published {
+            plan,
+            upstreams,
+            keys: Vec::new(),
+            certificates: [None, None],
+        }));
     }
 
     /// This many requests, one after the other, each answered with this status.
@@ -104,7 +109,8 @@ fn plan(api: SocketAddr, limits: &str) -> Plan {
 fn start(listener: TcpListener, plan: Plan) -> Told {
     let process = process(&plan, Clock::new());
     let upstreams = vec![Arc::new(UpstreamState::new(&plan.upstreams[0], None))];
-    let published = Published { plan: Arc::new(plan), upstreams, keys: Vec::new() };
+    let published =
+        Published { plan: Arc::new(plan), upstreams, keys: Vec::new(), certificates: [None, None] };
     let (published, plan) = watch::channel(Arc::new(published));
     let (drain, draining) = watch::channel(false);
     let (end, stop) = watch::channel(false);

@@ -148,7 +148,12 @@ fn run(limits: &str, log: &[Sent]) -> Vec<Came> {
         let clock = Clock::starting_at(Timestamp::from_micros(BEGIN).unwrap());
         let process = process(&plan, clock);
         let upstreams = vec![Arc::new(UpstreamState::new(&plan.upstreams[0], None))];
-        let published = Published { plan: Arc::new(plan), upstreams, keys: Vec::new() };
+        let published = Published {
+            plan: Arc::new(plan),
+            upstreams,
+            keys: Vec::new(),
+            certificates: [None, None],
+        };
         let (_published, plan) = watch::channel(Arc::new(published));
         let (_drain, draining) = watch::channel(false);
         let (_end, stop) = watch::channel(false);

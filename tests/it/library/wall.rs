@@ -311,7 +311,12 @@ fn plan(limits: &str) -> tidegate::plan::Plan {
 fn serve(clock: &Clock, limits: &str) -> (SocketAddr, watch::Sender<bool>) {
     let plan = plan(limits);
     let process = process(&plan, clock.clone());
-    let published = Published { plan: Arc::new(plan), upstreams: Vec::new(), keys: Vec::new() };
+    let published = Published {
+        plan: Arc::new(plan),
+        upstreams: Vec::new(),
+        keys: Vec::new(),
+        certificates: [None, None],
+    };
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let address = listener.local_addr().unwrap();

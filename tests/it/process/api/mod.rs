@@ -2,6 +2,7 @@
 
 mod config;
 mod documented;
+mod failures;
 mod page;
 mod safety;
 mod status;

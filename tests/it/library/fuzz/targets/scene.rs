@@ -301,7 +301,7 @@ fn start(
 ) -> (watch::Sender<Arc<Published>>, watch::Sender<bool>, watch::Sender<bool>) {
     let process = Process::new(&plan, Clock::new(), 1, 10);
     let upstreams = vec![Arc::new(UpstreamState::new(&plan.upstreams[0], None))];
-    let published = Published { plan, upstreams, keys: Vec::new() };
+    let published = Published { plan, upstreams, keys: Vec::new(), certificates: [None, None] };
     let (published, plan) = watch::channel(Arc::new(published));
     let (drain, draining) = watch::channel(false);
     let (end, stop) = watch::channel(false);

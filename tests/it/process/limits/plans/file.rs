@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::{USER, ask, told};
 use crate::support::client::{Connection, get};
+use crate::support::metrics::Metrics;
 use crate::support::proxy::Proxy;
 use crate::support::redis::{RedisServer, in_both_stores};
 use crate::support::tidegate::{Tidegate, program};
@@ -83,7 +84,7 @@ fn a_change_of_the_file_holds_soon_and_the_bucket_keeps_what_was_used() {
     assert_eq!(told(&ask(&proxy, "bob", "")), Some((5, 0)), "four were used");
     assert_eq!(burst(&proxy, "eve"), Some(20));
     // As an editor saves: a new file beside it, then a rename over it.
-    fs::write(folder.path().join("new"), "bob team\n").unwrap();
+    fs::write(folder.path().join("new"), "bob team\nann team\n").unwrap();
     fs::rename(folder.path().join("new"), &file).unwrap();
     wait_until("the new file holds", || burst(&proxy, "bob") == Some(20));
     assert_eq!(burst(&proxy, "eve"), Some(5));
@@ -118,6 +119,65 @@ fn a_broken_file_keeps_the_plans_from_before() {
     assert_eq!(proxy.log.count("plans loaded"), 1);
     assert_eq!(proxy.log.count("plans rejected"), 3, "each told once");
     assert!(!proxy.log.text().contains("secret-of-eve"));
+}
+
+/// An empty file was taken, and all who pay were on "free".
+#[test]
+fn a_file_that_is_cut_or_gone_keeps_the_plans_until_an_operator_asks() {
+    let lines = |count: usize| (0..count).map(|n| format!("user-{n} team\n")).collect::<String>();
+    let (folder, proxy) = start(&lines(20), "");
+    let file = folder.path().join("plans.txt");
+    let seen = || {
+        let status = Connection::open(proxy.admin()).get("/api/status", &[("host", "localhost")]);
+        let metrics = Metrics::of(proxy.admin());
+        let taken = metrics.value("tidegate_last_read_successful{source=\"plans.file\"}");
+        let alarm = status.json()["alarms"][0]["what"] == "Not taken: plans.file";
+        (metrics.value("tidegate_plans_lines"), taken, alarm)
+    };
+    assert_eq!(seen(), (20.0, 1.0, false));
+    for (text, said) in [
+        (lines(10), "it has 10 lines with a plan, and had 20 before"),
+        (String::new(), "it has 0 lines with a plan, and had 20 before"),
+        ("# user-0 team\n".repeat(20), "it has 0 lines"),
+    ] {
+        let before = proxy.log.count("plans rejected");
+        fs::write(&file, text).unwrap();
+        proxy.log.wait("plans rejected", |_| proxy.log.count("plans rejected") > before);
+        let line = proxy.log.with("plans rejected").pop().unwrap();
+        assert!(line["error"].as_str().unwrap().contains(said), "{line}");
+        assert!(line["help"].as_str().unwrap().contains("SIGHUP"), "{line}");
+        assert_eq!(seen(), (20.0, 0.0, true));
+        assert_eq!(burst(&proxy, "user-19"), Some(20));
+    }
+    fs::remove_file(&file).unwrap();
+    proxy.log.wait("plans rejected", |line| line["error"].to_string().contains("No such file"));
+    assert_eq!((seen(), burst(&proxy, "user-19")), ((20.0, 0.0, true), Some(20)));
+    // Who writes both files may have failed with one of them.
+    fs::write(&file, lines(3)).unwrap();
+    let config = fs::read_to_string(proxy.config_file()).unwrap();
+    proxy.reload(&config.replace("[server]\n", "[server]\nmax_body_size = \"1MB\"\n"));
+    proxy.log.wait("plans rejected", |line| line["error"].to_string().contains("it has 3 lines"));
+    assert_eq!((seen(), burst(&proxy, "user-19")), ((20.0, 0.0, true), Some(20)));
+    let reloads = proxy.log.count("config reloaded");
+    proxy.signal("HUP");
+    wait_until("an operator has asked", || proxy.log.count("config reloaded") > reloads);
+    assert_eq!((seen(), burst(&proxy, "user-19")), ((3.0, 1.0, false), Some(5)));
+}
+
+#[test]
+fn a_file_that_has_lost_a_tenth_is_taken_and_told() {
+    let lines = |count: usize| (0..count).map(|n| format!("user-{n} team\n")).collect::<String>();
+    let (folder, proxy) = start(&lines(20), "");
+    for (count, level) in [(19, "INFO"), (17, "WARN"), (9, "WARN"), (30, "INFO")] {
+        fs::write(folder.path().join("plans.txt"), lines(count)).unwrap();
+        let line = proxy.log.wait("plans loaded", |line| line["lines"] == count);
+        assert_eq!(line["level"], level, "{line}");
+    }
+    let before = |lines: u64| {
+        proxy.log.wait("plans loaded", |line| line["lines"] == lines)["before"].clone()
+    };
+    assert_eq!([19, 17, 9].map(before), [Value::Null, json!(19), json!(17)]);
+    assert_eq!(proxy.log.count("plans rejected"), 0);
 }
 
 #[test]
