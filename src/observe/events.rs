@@ -198,6 +198,12 @@ events! {
     /// The process ends.
     pub(crate) fn stopped() = info!("stopped");
 
+    /// Another process that shares Redis has not announced itself for some seconds, and had not said that it ends.
+    pub(crate) fn process_gone(process: &str) =
+        warn!(process,
+            help = "it was killed, or does not reach redis; slots that it held are free again when their lease is over",
+            "process gone");
+
     /// `count` log lines were dropped since the last such line. `error` is the last cause.
     pub(crate) fn lines_dropped(count: u64, error: &str) = warn!(count, error, "log lines dropped");
 }

@@ -71,7 +71,7 @@ impl Redis {
         // These tasks run once in a process, in the first worker that comes here.
         if !shared.is_announced.swap(true, Ordering::Relaxed) {
             let (to, all) = (Arc::clone(&router), Arc::clone(&shared));
-            announcement = Announcement::begin(to, prefix, all);
+            announcement = Some(Announcement::begin(to, prefix, all));
             let following = overrides.clone().follow();
             tasks.push(AbortOnDropHandle::new(tokio::spawn(following)));
             if nodes.is_cluster {
@@ -239,7 +239,7 @@ pub(super) fn is_limiter(ask: &Ask) -> bool {
 /// script, and writes a bucket. The bucket expires within a few milliseconds.
 fn program(prefix: &str) -> Program {
     Program {
-        scripts: vec![&SCRIPT, &redisson::SCRIPT, &overrides::SCRIPT],
+        scripts: vec![&SCRIPT, &redisson::SCRIPT, &overrides::SCRIPT, &processes::SCRIPT],
         // No limit's key looks like this, because a limit's name is never empty.
         probe_key: format!("{prefix}::probe"),
         probe: |key| Some(probe(key)?.command()),

@@ -1,31 +1,32 @@
 //! Announces this process in Redis, and counts the processes that share it. Without Redis each of them
 //! enforces its share: see `order`.
 //!
-//! A process is announced by a slot of an internal concurrency limit. One worker of the process renews it, and gives
-//! it back when the process ends.
+//! A process is announced under its name with a lease: `processes.lua` describes the key. One worker of the process
+//! renews the lease, and gives it back when the process ends. If it does not, the others say so.
 
-use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use redis::Cmd;
+use redis::{FromRedisValue, Script, Value};
 use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::call::{self, Call, Holder, Verb};
-use crate::limit::algorithm::{Algorithm, concurrency};
-use crate::limit::decide::Ask;
-use crate::limit::rate::Burst;
-use crate::redis::{CallAdvice, CallKind, HashSlot, LastingFailures, Router};
+use super::call::OTHER_TYPE;
+use crate::observe::{events, host};
+use crate::redis::{CallAdvice, CallError, CallKind, HashSlot, LastingFailures, Router};
 use crate::store::ProcessStore;
-use crate::store::bucket::ReceiptUse;
 use crate::store::process::LEASE;
+
+pub(super) static SCRIPT: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("processes.lua")));
 
 /// The time between two announcements. A process that starts is known to the others after this time.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The number of slots: more than anybody has processes.
-const MOST: u64 = 1_000_000;
+/// A process is gone if its lease is over at so many announcements in a row. After an outage of Redis the others may not
+/// have announced themselves again yet.
+const LOOKS: u32 = 4;
 
 const ADVICE: CallAdvice = CallAdvice {
     other_type: "delete the key PREFIX::processes, and stop the other program that writes it; until then the last count stays in force",
@@ -34,71 +35,81 @@ const ADVICE: CallAdvice = CallAdvice {
 
 /// The announcement of this process, which is renewed until it is withdrawn or dropped.
 pub(super) struct Announcement {
+    caller: Arc<Caller>,
+    task: AbortOnDropHandle<()>,
+}
+
+/// Calls the script.
+struct Caller {
     router: Arc<Router>,
     slot: HashSlot,
-    withdrawal: Cmd,
-    task: AbortOnDropHandle<()>,
+    key: String,
+    /// The machine, the number of the process, and an id: processes in containers may have the same number.
+    own: String,
 }
 
 impl Announcement {
     /// Announces this process again and again, and notes the number of processes in `shared`. Must be called
     /// within the worker's runtime.
-    pub(super) fn begin(
-        router: Arc<Router>,
-        prefix: &str,
-        shared: Arc<ProcessStore>,
-    ) -> Option<Self> {
-        let algorithm = Algorithm::Concurrency(concurrency::Params::new(Burst::new(MOST)?, LEASE));
-        let ask = Ask::for_one(algorithm);
-        let worker = RandomState::new().hash_one("process") >> 11;
-        let holder = Some(Holder { worker, request: 0 });
+    pub(super) fn begin(router: Arc<Router>, prefix: &str, shared: Arc<ProcessStore>) -> Self {
         // No limit's key looks like this, because a limit's name is never empty.
-        let name = format!("{prefix}::processes");
-        let call = |asks: &[(Option<Holder>, Verb)]| {
-            let mut call = Call::default();
-            for (holder, verb) in asks {
-                call.request(1, ReceiptUse::Unneeded);
-                call.ask_for(*holder, *verb, &ask, |key| key.extend_from_slice(name.as_bytes()));
-            }
-            call
-        };
-        let slot = router.hash_slot(name.as_bytes());
-        let withdrawal = call(&[(holder, Verb::Release)]).command();
-        let announcement = call(&[(holder, Verb::Hold), (None, Verb::Look)]);
-        let announcing = announce(Arc::clone(&router), slot, announcement, shared);
-        let task = AbortOnDropHandle::new(tokio::spawn(announcing));
-        Some(Self { router, slot, withdrawal, task })
+        let key = format!("{prefix}::processes");
+        let own = format!("{}:{} {}", host(), std::process::id(), shared.client_id);
+        let slot = router.hash_slot(key.as_bytes());
+        let caller = Arc::new(Caller { router, slot, key, own });
+        let announcing = tokio::spawn(announce(Arc::clone(&caller), shared));
+        Self { caller, task: AbortOnDropHandle::new(announcing) }
     }
 
     /// The process ends. With this call, the other processes need not wait for the end of its lease. Takes at most
     /// `store.timeout`.
     pub(super) async fn withdraw(self) {
-        let Self { router, slot, withdrawal, task } = self;
+        let Self { caller, task } = self;
         drop(task);
-        if router.nodes.is_up(slot) {
+        if caller.router.nodes.is_up(caller.slot) {
             // If this fails, the lease ends by itself.
-            let (read, deadline) = (|_| Some(()), router.deadline());
-            let _ = router.call(CallKind::Background, slot, &withdrawal, read, deadline).await;
+            let _ = caller.call(Duration::ZERO).await;
         }
     }
 }
 
-async fn announce(router: Arc<Router>, slot: HashSlot, call: Call, shared: Arc<ProcessStore>) {
-    let command = call.command();
-    let mut failures = LastingFailures::new(ADVICE);
-    loop {
-        let read = |answer| call.read(&answer)?.last();
-        let calling =
-            router.call(CallKind::Background, slot, &command, read, router.deadline()).await;
-        let held = calling.and_then(|reply| {
-            let decision = reply.first().and_then(|one| one.decision);
-            decision.map(|it| MOST.saturating_sub(it.remaining)).ok_or(call::OTHER_TYPE)
-        });
-        if let Ok(held) = held {
-            shared.count_processes(held, Instant::now());
+impl Caller {
+    /// Returns the number of processes, and the names of those whose lease is over.
+    async fn call(&self, lease: Duration) -> Result<(u64, Vec<String>), CallError> {
+        let mut call = redis::cmd("EVALSHA");
+        let lease = lease.as_micros().to_string();
+        call.arg(SCRIPT.get_hash()).arg(1).arg(&self.key).arg(&self.own).arg(lease);
+        let read = |answer| {
+            let mut values = Vec::<Value>::from_redis_value(answer).ok()?.into_iter();
+            let held = u64::from_redis_value(values.next()?).ok()?;
+            // Older versions have names that are no text.
+            Some((held, values.filter_map(|name| String::from_redis_value(name).ok()).collect()))
+        };
+        let deadline = self.router.deadline();
+        let called = self.router.call(CallKind::Background, self.slot, &call, read, deadline).await;
+        match called {
+            Err(CallError::Redis(error)) if error.code() == Some("WRONGTYPE") => Err(OTHER_TYPE),
+            called => called,
         }
-        if let Some((error, help)) = failures.news(&held, router.nodes.is_up(slot)) {
+    }
+}
+
+async fn announce(caller: Arc<Caller>, shared: Arc<ProcessStore>) {
+    let mut failures = LastingFailures::new(ADVICE);
+    let mut silent = HashMap::<String, u32>::new();
+    loop {
+        let called = caller.call(LEASE).await;
+        if let Some((error, help)) = failures.news(&called, caller.router.nodes.is_up(caller.slot))
+        {
             tracing::warn!(%error, help, "processes not counted");
+        }
+        if let Ok((held, ended)) = called {
+            shared.count_processes(held, Instant::now());
+            silent.retain(|name, _| ended.contains(name));
+            ended.into_iter().for_each(|name| *silent.entry(name).or_default() += 1);
+            for (name, _) in silent.iter().filter(|(_, looks)| **looks == LOOKS) {
+                events::process_gone(name.split(' ').next().unwrap_or_default());
+            }
         }
         sleep(PAUSE).await;
     }

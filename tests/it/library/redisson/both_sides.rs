@@ -42,7 +42,7 @@ impl Watch {
         for line in lines {
             let Some((_, call)) = line.split_once(" lua] \"") else { continue };
             match call.strip_suffix('"').unwrap().split("\" \"").collect::<Vec<_>>()[..] {
-                ["ZADD", _, score, member] => {
+                ["ZADD", "{orders}:permits", score, member] => {
                     // Permits below seven, as the last four bytes are written.
                     let end = member.strip_suffix("\\x00\\x00\\x00").unwrap();
                     let permits = end[end.len() - 2..].parse().unwrap();

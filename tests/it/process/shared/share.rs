@@ -70,3 +70,30 @@ fn a_process_that_ends_no_longer_counts() {
     ends.stop();
     assert_eq!(processes(&server), 1);
 }
+
+/// The other processes said nothing, and its slots were taken until their lease was over.
+#[test]
+fn a_process_that_is_killed_is_named_by_those_that_live() {
+    let server = RedisServer::start();
+    let [mut killed, mut stopped, stays] = [limited(&server), limited(&server), limited(&server)];
+    for proxy in [&killed, &stopped, &stays] {
+        wait_until("each knows three", || {
+            Metrics::of(proxy.admin()).value("tidegate_processes") == 3.0
+        });
+    }
+    stopped.stop();
+    let pid = killed.pid();
+    killed.signal("KILL");
+    killed.wait_for_exit();
+    let line = stays.log.wait("process gone", |_| true);
+    let name = line["process"].as_str().unwrap();
+    assert!(name.ends_with(&format!(":{pid}")) && !name.starts_with(':'), "{line}");
+    assert_eq!(
+        (&line["level"], stays.log.count("process gone")),
+        (&"WARN".into(), 1),
+        "the other has said that it ends"
+    );
+    wait_until("it counts no more", || {
+        Metrics::of(stays.admin()).value("tidegate_processes") == 1.0
+    });
+}
