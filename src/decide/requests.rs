@@ -13,7 +13,7 @@ use super::{Asked, DecidedRequest, Decider, Question};
 use crate::answer::protocol::plain;
 use crate::answer::refusal::Refusal;
 use crate::exchange::client::ClientConnection;
-use crate::exchange::record::RequestRecord;
+use crate::exchange::record::{RequestRecord, traced};
 use crate::exchange::{Active, Exchange};
 use crate::observe::metrics::DecisionKind;
 use crate::plan::Plan;
@@ -142,14 +142,14 @@ impl Decider {
                     sender,
                     goes_as_it_came: true,
                 };
-                reading::read(plan, came).map_err(|unreadable| record.findings.unread(unreadable))
+                reading::read(plan, came).map_err(|unreadable| record.unread(unreadable))
             }
         };
         let headers: &HeaderMap = headers;
         let (reading, refusal) = match reading {
             Err(refusal) => (None, Some(refusal)),
             Ok(reading) => {
-                record.findings.read(&reading);
+                record.read(&reading);
                 let client = client_network(reading.client.address, plan.server.prefixes);
                 let (clock, began) = (&self.context.clock, record.began);
                 let token: Box<dyn FnOnce() -> TokenReading> = Box::new(move || {
@@ -201,7 +201,7 @@ impl Decider {
             }
         }
         // If the caller leaves before the limits have decided, the request counts as held.
-        record.findings.decision = DecisionKind::Delayed;
+        record.decision = DecisionKind::Delayed;
         BegunRequest { view: Some(view), open, record, refusal, place }
     }
 
@@ -214,11 +214,11 @@ impl Decider {
         active: &'p Active,
     ) -> DecidedRequest<'p> {
         let BegunRequest { view, mut open, record, refusal, place } = begun;
-        let (mut quotas, findings) = (Quotas::new(), &mut record.findings);
+        let mut quotas = Quotas::new();
         let now = self.context.clock.at(record.began);
         let ended = match (refusal, &view) {
             (None, Some(view)) => {
-                let traced = findings.span().map(|span| &mut span.limits);
+                let traced = traced(&mut record.details);
                 let request = LimitedRequest { plan: &active.plan, view, now };
                 let throttle = &self.context.throttle;
                 let ended = throttle.end(request, &mut open, taken, &mut quotas, traced).await;
@@ -226,14 +226,14 @@ impl Decider {
             }
             (refusal, _) => Err(refusal.unwrap_or(Refusal::NotFound)),
         };
-        findings.decision = DecisionKind::default();
+        record.decision = DecisionKind::default();
         let mut lease = None;
         let (answer, refused) = match ended {
             Ok(Admission { permit, decision, over }) => {
-                findings.decision = decision;
+                record.decision = decision;
                 match place.filter(|_| !permit.is_empty()) {
                     Some(place) => lease = Some(place.keep(permit, self.context.clock.now())),
-                    None => findings.permit = permit,
+                    None => record.permit = permit,
                 }
                 // This is no answer for the client, which gets that of its API.
                 let mut answer = Response::new(Bytes::new());
@@ -245,12 +245,12 @@ impl Decider {
             }
             Err(refusal) => {
                 let answer = record.refused(&refusal, &quotas);
-                record.findings.permit.refused(answer.status());
+                record.permit.refused(answer.status());
                 (answer, Some(refusal.meaning().detail))
             }
         };
         record.status = answer.status();
-        let decision = record.findings.decision;
+        let decision = record.decision;
         DecidedRequest { decision, quotas, refused, answer, lease }
     }
 }

@@ -104,7 +104,7 @@ impl UpstreamAnswer {
             lease.release();
         }
         if let Some(record) = record {
-            record.findings.permit.completed();
+            record.permit.completed();
         }
     }
 
@@ -177,7 +177,7 @@ impl ResponseBody {
     /// Sets the record that ends with the body.
     pub(crate) fn record(&mut self, mut record: RequestRecord) {
         if let BodySource::Whole(_) = self.source {
-            record.findings.permit.completed();
+            record.permit.completed();
         }
         self.record = Some(record);
     }
@@ -293,7 +293,7 @@ impl ResponseBody {
             && let Some(piece) = frame.data_ref()
         {
             record.sent += piece.len() as u64;
-            record.findings.permit.read(piece);
+            record.permit.read(piece);
             record.client.overhead.answered(piece.len());
         }
         frame
@@ -304,8 +304,7 @@ impl ResponseBody {
             record.broke_off();
             // If the client did not send its whole request, the server is not to blame.
             if record.body_end.fault().is_none() {
-                record.failed(server, failure, error);
-                record.findings.failed(Some(server), failure);
+                record.failed(Some(server), failure, error);
             }
         }
     }
@@ -324,7 +323,7 @@ impl Drop for ResponseBody {
             && let Some(record) = &mut self.record
         {
             let rest = Self::of(mem::replace(&mut self.source, BodySource::Whole(None)));
-            let permit = mem::take(&mut record.findings.permit);
+            let permit = mem::take(&mut record.permit);
             record.client.tasks.go_on(limit, rest.read_out(permit));
         }
     }

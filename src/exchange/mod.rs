@@ -103,7 +103,7 @@ impl Exchange {
         record: &mut RequestRecord,
     ) -> (Answer, bool) {
         if let Refusal::Upstream(error) = refusal {
-            record.failed(error.server().unwrap_or("-"), error.kind(), error);
+            record.failed(error.server(), error.kind(), error);
         }
         if let Refusal::Body(BodyFault::Stalled) = refusal {
             record.client.phase.overdue.set(Some(Overdue::Body));
@@ -111,8 +111,8 @@ impl Exchange {
         let answer = record.refused(refusal, quotas);
         match self.is_cut(refusal) {
             // As if the client had left.
-            true => drop(mem::take(&mut record.findings.permit)),
-            false => record.findings.permit.refused(record.status),
+            true => drop(mem::take(&mut record.permit)),
+            false => record.permit.refused(record.status),
         }
         let closes = refusal.closes() || self.is_authority_form || !self.body_end.is_reached();
         (answer.map(ResponseBody::whole), closes)
@@ -168,12 +168,12 @@ impl Exchange {
         if let Some((name, id)) = name.as_ref().zip(record.request_id.as_deref()) {
             answer.headers_mut().insert(name, id.clone());
         }
-        if let Some(span) = record.findings.span() {
-            span.grpc_status = grpc::status(answer.headers());
+        if let Some(details) = &mut record.details {
+            details.grpc_status = grpc::status(answer.headers());
         }
         record.body_end = mem::take(&mut self.body_end);
         if let Some(mut switched) = self.switched.take() {
-            switched.permit = record.findings.permit.take_for_tunnel();
+            switched.permit = record.permit.take_for_tunnel();
             record.client.switch(switched);
         }
         answer.body_mut().record(record);

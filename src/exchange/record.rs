@@ -8,23 +8,21 @@ use std::thread;
 use std::time::Duration;
 
 use http::header::{HeaderValue, USER_AGENT};
-use http::{Method, StatusCode, Version};
+use http::{StatusCode, Version};
 use tokio::time::Instant;
 use tracing::info;
 
 use super::client::ClientConnection;
-use super::trace::{self, SpanNotes};
-use super::{Active, Exchange};
+use super::{Active, Exchange, trace};
 use crate::answer::protocol::Protocol;
 use crate::answer::refusal::{Refusal, client_gone};
 use crate::answer::response::OwnResponse;
 use crate::limit::name::Name;
 use crate::observe::events::{FailedExchange, RefusedRequests};
 use crate::observe::metrics::{DecisionKind, RouteCounter, UpstreamFailure};
-use crate::observe::trace::{LONGEST, RequestSpan, cut};
-use crate::plan::{Action, HeaderChanges, NO_ROUTE};
+use crate::observe::trace::{LONGEST, LimitAnswers, RequestDetails, cut};
+use crate::plan::{Action, HeaderChanges, NO_ROUTE, RouteSpec};
 use crate::reading::{BadHead, RequestReading, Unreadable};
-use crate::request::client::PeerAddress;
 use crate::request::host::Host;
 use crate::throttle::{Permit, Quota, Refused};
 use crate::upstream::progress::{BodyEnd, BodyFault};
@@ -42,7 +40,18 @@ pub(crate) struct RequestRecord {
     pub(crate) began: Instant,
     pub(crate) active: Rc<Active>,
     pub(crate) status: StatusCode,
-    pub(crate) findings: RequestFindings,
+    /// The index of the request's route in the plan; `None` if no route was found.
+    route: Option<usize>,
+    /// The client, as the request's head names it. Before the head was read, the peer.
+    address: IpAddr,
+    /// What the request holds of its limits. It is settled when the response has ended.
+    pub(crate) permit: Permit,
+    /// The decision of all limits together.
+    pub(crate) decision: DecisionKind,
+    /// How long it took from the sending upstream to the head of the answer.
+    pub(crate) answered_after: Option<Duration>,
+    /// `Some` only if the request is logged or traced.
+    pub(crate) details: Option<Box<RequestDetails>>,
     /// The client's HTTP version. In HTTP/1.0 the end of the connection may mark the end of a body.
     pub(crate) version: Version,
     /// How far the request's body has come.
@@ -68,25 +77,42 @@ impl RequestRecord {
     ) -> Self {
         let Exchange { began, head, protocol, .. } = exchange;
         let trusted = || is_trusted(&active, client, via);
-        let span = trace::begin(&active.plan, trusted, &mut head.headers);
-        let wants_details = active.plan.log.access || span.is_some();
-        let details = wants_details.then(|| {
+        let ids = trace::begin(&active.plan, trusted, &mut head.headers);
+        let address = client.peer.address.as_client();
+        let details = (active.plan.log.access || ids.is_some()).then(|| {
             Box::new(RequestDetails {
+                ids,
+                times: (*began, *began),
                 method: head.method.clone(),
-                host: None,
+                route: None,
                 path: head.uri.path().to_owned(),
-                client: client.peer.address.as_client(),
+                scheme: client.peer.scheme(),
+                host: None,
+                version: head.version,
+                client: address,
                 user_agent: head.headers.get(USER_AGENT).cloned(),
+                status: client_gone(),
+                grpc_status: None,
+                upstream: None,
+                server: None,
                 limit: None,
                 reason: None,
-                server: None,
-                span,
+                failure: None,
+                limits: LimitAnswers::default(),
+                answer: None,
             })
         });
         Self {
             client: client.clone(),
             began: *began,
             active,
+            status: client_gone(),
+            route: None,
+            address,
+            permit: Permit::default(),
+            decision: DecisionKind::default(),
+            answered_after: None,
+            details,
             version: head.version,
             body_end: BodyEnd::default(),
             sent: 0,
@@ -94,8 +120,6 @@ impl RequestRecord {
             protocol: *protocol,
             via,
             is_silent: false,
-            status: client_gone(),
-            findings: RequestFindings { details, ..RequestFindings::default() },
         }
     }
 
@@ -104,30 +128,89 @@ impl RequestRecord {
         is_trusted(&self.active, &self.client, self.via)
     }
 
+    /// Notes what the head of the request means.
+    pub(crate) fn read(&mut self, reading: &RequestReading<'_, '_>) {
+        self.route = reading.found.as_ref().ok().copied();
+        self.address = reading.client.address;
+        self.note_host(&reading.host);
+    }
+
+    /// Notes what is known about a request whose head cannot be read, and returns the refusal.
+    pub(crate) fn unread(&mut self, Unreadable { host, why }: Unreadable) -> Refusal<'static> {
+        host.iter().for_each(|host| self.note_host(host));
+        if let BadHead::TooLarge { client, route } = why {
+            (self.route, self.address) = (Some(route), client);
+        }
+        why.into()
+    }
+
+    /// HTTP/1.0 may name no host.
+    fn note_host(&mut self, host: &Host) {
+        let host = Some(host.as_str()).filter(|host| !host.is_empty());
+        if let Some(details) = &mut self.details {
+            details.host = host.map(str::to_owned);
+        }
+    }
+
     /// Notes why the request is refused, and answers it. `quotas` is what its limits say.
     pub(crate) fn refused(&mut self, refusal: &Refusal<'_>, quotas: &[Quota<'_>]) -> OwnResponse {
-        self.findings.refused(refusal, &self.active, self.client.peer.address);
-        let route = self.findings.route.map(|route| &self.active.plan.routes[route]);
-        let answer = self.active.answers.respond(refusal, quotas, self.protocol, route);
+        let reason = refusal.reason();
+        if let Some(details) = &mut self.details {
+            details.reason = Some(reason);
+        }
+        match refusal {
+            // The failure was told.
+            Refusal::Upstream(_) => {}
+            Refusal::Deadline => self.note_failure(None, UpstreamFailure::Timeout),
+            Refusal::Limits(Refused::StoreUnavailable) => self.decision = DecisionKind::Error,
+            Refusal::Limits(Refused::Throttled { limit, .. }) => {
+                self.decision = DecisionKind::Rejected;
+                if let Some(details) = &mut self.details {
+                    details.limit = Some((*limit).clone());
+                }
+            }
+            _ if matches!(refusal, Refusal::Limits(_))
+                || refusal.meaning().status.is_client_error() =>
+            {
+                self.decision = DecisionKind::Refused;
+                self.active.metrics.refused(reason);
+                // The record counts a body that broke among the malformed requests.
+                if !matches!(refusal, Refusal::Body(BodyFault::Broken)) {
+                    let limit = match refusal {
+                        Refusal::Limits(Refused::Key { limit, .. }) => Some((*limit).clone()),
+                        _ => None,
+                    };
+                    let route = self.route().map_or_else(|| NO_ROUTE.into(), |it| it.name.clone());
+                    let refused = RefusedRequests { reason, limit, route };
+                    self.active.error_log.refused.count(refused, self.address, Instant::now());
+                }
+            }
+            _ => {}
+        }
+        let answer = self.active.answers.respond(refusal, quotas, self.protocol, self.route());
         self.status = answer.status();
         answer
     }
 
+    /// The route of the request, if one was found.
+    fn route(&self) -> Option<&RouteSpec> {
+        self.active.plan.routes.get(self.route?)
+    }
+
     /// The route's name for logs.
-    fn route(&self) -> &str {
-        let route = self.findings.route.and_then(|route| self.active.plan.routes.get(route));
-        route.map_or(NO_ROUTE, |route| &route.name)
+    fn route_name(&self) -> &str {
+        self.route().map_or(NO_ROUTE, |route| &route.name)
     }
 
     /// The changes that the route makes to an answer's head.
     pub(crate) fn response_changes(&self) -> Option<&HeaderChanges> {
-        self.active.plan.routes.get(self.findings.route?)?.options().response.as_ref()
+        self.route()?.options().response.as_ref()
     }
 
     /// The name of the route's upstream.
     pub(crate) fn upstream(&self) -> Option<&Name> {
         let plan = &self.active.plan;
-        match &plan.routes.get(self.findings.route?)?.action {
+        match &self.route()?.action {
             Action::Forward { upstream, .. } if self.via.is_none() => {
                 plan.upstream(*upstream).map(|it| &it.name)
             }
@@ -135,19 +218,32 @@ impl RequestRecord {
         }
     }
 
-    /// Counts and logs a failed exchange with this server of the route's upstream.
-    pub(crate) fn failed(&self, server: &str, failure: UpstreamFailure, error: &dyn Display) {
+    /// Counts and logs a failed exchange with the route's upstream. `server` is `None` if no server was asked.
+    pub(crate) fn failed(
+        &mut self,
+        server: Option<&str>,
+        failure: UpstreamFailure,
+        error: &dyn Display,
+    ) {
         let upstream = self.upstream();
         if let Some(upstream) = upstream {
             self.active.metrics.upstream_failed(upstream, failure);
         }
         let failed = FailedExchange {
             upstream: upstream.map_or_else(String::new, Name::to_string),
-            server: server.to_owned(),
-            route: self.route().to_owned(),
+            server: server.unwrap_or("-").to_owned(),
+            route: self.route_name().to_owned(),
             error: error.to_string(),
         };
         self.active.error_log.failed.count(failed, (), Instant::now());
+        self.note_failure(server, failure);
+    }
+
+    fn note_failure(&mut self, server: Option<&str>, failure: UpstreamFailure) {
+        if let Some(details) = &mut self.details {
+            details.failure = Some(failure.reason());
+            details.server = server.map(Arc::from).or_else(|| details.server.take());
+        }
     }
 
     /// Writes the access line.
@@ -163,17 +259,36 @@ impl RequestRecord {
             status = self.status.as_u16(),
             bytes = self.sent,
             duration_ms = (duration.as_secs_f64() * 1e6).round() / 1e3,
-            route = self.route(),
-            client = %details.client,
+            route = self.route_name(),
+            client = %self.address,
             user_agent = user_agent.as_deref(),
             limit = details.limit.as_ref().map(Name::as_str),
             reason = details.reason,
             upstream = details.server.as_deref(),
             via = self.via,
             request_id = self.request_id.as_ref().and_then(|id| id.to_str().ok()),
-            trace_id = details.span.as_ref().map(|span| span.ids.trace.to_string()),
+            trace_id = details.ids.as_ref().map(|ids| ids.trace.to_string()),
             "request"
         );
+    }
+
+    /// Completes the span of a request that ends now. Texts of the client are copied: thousands of spans may wait for a
+    /// collector that is away, and these copies have a bounded size.
+    fn complete(&self, details: &mut RequestDetails, now: Instant) {
+        details.times.1 = now;
+        details.route = self.route.and_then(|index| {
+            let plan = &self.active.plan;
+            let name = plan.routes.get(index)?.name.clone();
+            Some((name, plan.table.pattern(index).as_str().to_owned()))
+        });
+        details.path = cut(&details.path).to_owned();
+        details.host = details.host.as_deref().map(|host| cut(host).to_owned());
+        details.user_agent = details.user_agent.take().and_then(|agent| {
+            let agent = agent.as_bytes();
+            HeaderValue::from_bytes(agent.get(..LONGEST).unwrap_or(agent)).ok()
+        });
+        (details.client, details.status) = (self.address, self.status);
+        details.upstream = self.upstream().cloned();
     }
 
     /// The response ends before its body is complete. An HTTP/1.0 client gets a reset, since it would
@@ -183,6 +298,12 @@ impl RequestRecord {
             self.client.socket.reset_at_close();
         }
     }
+}
+
+/// Where the limits note what they said, if the request with these details is traced.
+pub(crate) fn traced(details: &mut Option<Box<RequestDetails>>) -> Option<&mut LimitAnswers> {
+    let details = details.as_mut().filter(|details| details.ids.is_some())?;
+    Some(&mut details.limits)
 }
 
 fn is_trusted(active: &Active, client: &ClientConnection, via: Option<&str>) -> bool {
@@ -225,125 +346,6 @@ pub(crate) fn malformed(
     }
 }
 
-/// What becomes known about a request while it is served.
-#[derive(Debug, Default)]
-pub(crate) struct RequestFindings {
-    /// The index of the request's route in the plan; `None` if no route was found.
-    pub(crate) route: Option<usize>,
-    /// The client, once the head has been read.
-    client: Option<IpAddr>,
-    /// What the request holds of its limits. It is settled when the response has ended.
-    pub(crate) permit: Permit,
-    /// The decision of all limits together.
-    pub(crate) decision: DecisionKind,
-    /// `Some` only if the request is logged or traced.
-    pub(crate) details: Option<Box<RequestDetails>>,
-    /// How long it took from the sending upstream to the head of the answer.
-    pub(crate) answered_after: Option<Duration>,
-}
-
-impl RequestFindings {
-    /// The notes for the request's span, if the request is traced.
-    pub(crate) fn span(&mut self) -> Option<&mut SpanNotes> {
-        self.details.as_mut()?.span.as_deref_mut()
-    }
-
-    /// Notes what the head of a request means.
-    pub(crate) fn read(&mut self, reading: &RequestReading<'_, '_>) {
-        self.route = reading.found.as_ref().ok().copied();
-        self.client = Some(reading.client.address);
-        if let Some(details) = &mut self.details {
-            details.host = host_text(&reading.host);
-            details.client = reading.client.address;
-        }
-    }
-
-    /// Notes what is known about a request whose head cannot be read, and returns the refusal.
-    pub(crate) fn unread(&mut self, unreadable: Unreadable) -> Refusal<'static> {
-        let Unreadable { host, why } = unreadable;
-        if let Some(details) = &mut self.details {
-            details.host = host.as_ref().and_then(host_text);
-        }
-        if let BadHead::TooLarge { client, route } = why {
-            (self.route, self.client) = (Some(route), Some(client));
-            if let Some(details) = &mut self.details {
-                details.client = client;
-            }
-        }
-        why.into()
-    }
-
-    /// Notes why the request is not answered by the API. `peer` is the other end of its connection.
-    fn refused(&mut self, refusal: &Refusal<'_>, active: &Active, peer: PeerAddress) {
-        let reason = refusal.reason();
-        if let Some(details) = &mut self.details {
-            details.reason = Some(reason);
-        }
-        match refusal {
-            Refusal::Upstream(error) => self.failed(error.server(), error.kind()),
-            Refusal::Deadline => self.failed(None, UpstreamFailure::Timeout),
-            Refusal::Limits(Refused::StoreUnavailable) => self.decision = DecisionKind::Error,
-            Refusal::Limits(Refused::Throttled { limit, .. }) => {
-                self.decision = DecisionKind::Rejected;
-                if let Some(details) = &mut self.details {
-                    details.limit = Some((*limit).clone());
-                }
-            }
-            _ if matches!(refusal, Refusal::Limits(_))
-                || refusal.meaning().status.is_client_error() =>
-            {
-                self.decision = DecisionKind::Refused;
-                active.metrics.refused(reason);
-                // The record counts a body that broke among the malformed requests.
-                if !matches!(refusal, Refusal::Body(BodyFault::Broken)) {
-                    let route = self.route.and_then(|route| active.plan.routes.get(route));
-                    let route = route.map_or_else(|| NO_ROUTE.into(), |route| route.name.clone());
-                    let client = self.client.unwrap_or_else(|| peer.as_client());
-                    let limit = match refusal {
-                        Refusal::Limits(Refused::Key { limit, .. }) => Some((*limit).clone()),
-                        _ => None,
-                    };
-                    let refused = RefusedRequests { reason, limit, route };
-                    active.error_log.refused.count(refused, client, Instant::now());
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// Notes a failed exchange for the request's span. `server` is `None` if no server was asked.
-    pub(crate) fn failed(&mut self, server: Option<&str>, failure: UpstreamFailure) {
-        if let Some(span) = self.span() {
-            span.failure = Some(failure.reason());
-            span.server = server.map(Arc::from);
-        }
-    }
-}
-
-/// The host for logs. `None` if HTTP/1.0 names no host.
-fn host_text(host: &Host) -> Option<String> {
-    Some(host.as_str()).filter(|host| !host.is_empty()).map(str::to_owned)
-}
-
-/// What the access line and the span have besides the record of a request.
-#[derive(Debug)]
-pub(crate) struct RequestDetails {
-    pub(crate) method: Method,
-    /// `None` until the host is known, and if HTTP/1.0 names no host.
-    pub(crate) host: Option<String>,
-    pub(crate) path: String,
-    pub(crate) client: IpAddr,
-    pub(crate) user_agent: Option<HeaderValue>,
-    /// The limit that rejected the request.
-    pub(crate) limit: Option<Name>,
-    /// Why the API did not answer the request.
-    reason: Option<&'static str>,
-    /// The upstream's server that was asked last.
-    pub(crate) server: Option<Arc<str>>,
-    /// `None` if the request is not traced.
-    pub(crate) span: Option<Box<SpanNotes>>,
-}
-
 impl Drop for RequestRecord {
     fn drop(&mut self) {
         if self.status == client_gone() && thread::panicking() {
@@ -368,58 +370,21 @@ impl Drop for RequestRecord {
         match self.via {
             Some(via) => metrics.asked(via, self.status),
             None => {
-                let counter = self.active.counter(self.findings.route);
-                let upstream = self.upstream().zip(self.findings.answered_after);
-                let decision = self.findings.decision;
-                metrics.request(counter, self.status, decision, duration, upstream);
+                let counter = self.active.counter(self.route);
+                let upstream = self.upstream().zip(self.answered_after);
+                metrics.request(counter, self.status, self.decision, duration, upstream);
             }
         }
-        if let Some(details) = &self.findings.details {
+        if let Some(mut details) = self.details.take() {
             if self.active.plan.log.access {
-                self.log(details, duration);
+                self.log(&details, duration);
             }
-            if let Some(span) = end_span(self, now) {
-                self.active.spans.put(span);
+            if details.ids.is_some() {
+                self.complete(&mut details, now);
+                self.active.spans.put(details);
             }
         }
     }
-}
-
-/// The span of a request that ends now. `None` if the request is not traced.
-fn end_span(request: &mut RequestRecord, now: Instant) -> Option<Box<RequestSpan>> {
-    let details = request.findings.details.as_mut()?;
-    let notes = details.span.take()?;
-    let details = request.findings.details.as_ref()?;
-    let SpanNotes { ids, limits, server, failure, answer, grpc_status } = *notes;
-    let plan = &request.active.plan;
-    let route = request.findings.route.and_then(|index| {
-        let name = plan.routes.get(index)?.name.clone();
-        Some((name, plan.table.pattern(index).as_str().to_owned()))
-    });
-    Some(Box::new(RequestSpan {
-        ids,
-        times: (request.began, now),
-        method: details.method.clone(),
-        route,
-        // These copies have a bounded size: thousands of spans may wait for a collector that is away.
-        path: cut(&details.path).to_owned(),
-        scheme: request.client.peer.scheme(),
-        host: details.host.as_deref().map(|it| cut(it).to_owned()),
-        version: request.version,
-        client: details.client,
-        user_agent: details.user_agent.as_ref().and_then(|agent| {
-            let agent = agent.as_bytes();
-            HeaderValue::from_bytes(agent.get(..LONGEST).unwrap_or(agent)).ok()
-        }),
-        status: request.status,
-        grpc_status,
-        upstream: request.upstream().cloned(),
-        server: server.or_else(|| details.server.clone()),
-        rejected_by: details.limit.clone(),
-        failure,
-        limits,
-        answer,
-    }))
 }
 
 /// An HTTP version in the spelling of access logs.

@@ -24,8 +24,8 @@ use crate::answer::protocol::{GrpcKind, Protocol};
 use crate::answer::refusal::Refusal;
 use crate::exchange::body::{Answer, ResponseBody};
 use crate::exchange::client::{ClientConnection, Switched};
-use crate::exchange::record::RequestDetails;
 use crate::exchange::{Exchange, WorkerTasks};
+use crate::observe::trace::RequestDetails;
 use crate::plan::{Balance, Plan, RouteSpec};
 use crate::reading::{Seen, most_bytes};
 use crate::request::client::Client;
@@ -171,8 +171,8 @@ fn request_to_server(
     hop::remove_hop_by_hop(headers, seen);
     write_forwarded(headers, seen, Origin { client: way.address, peer: &client.peer, host });
     hop::write_connection(headers, seen, switching);
-    if let Some(span) = way.details.as_ref().and_then(|details| details.span.as_deref()) {
-        span.write_traceparent(headers);
+    if let Some(ids) = way.details.as_ref().and_then(|details| details.ids.as_ref()) {
+        ids.write_traceparent(headers);
     }
     if let Some(changes) = &way.route.options().request {
         changes.apply(headers);

@@ -23,7 +23,7 @@ use crate::answer::refusal::Refusal;
 use crate::answer::{grpc, response};
 use crate::exchange::body::{Answer, ResponseBody};
 use crate::exchange::client::ClientConnection;
-use crate::exchange::record::RequestRecord;
+use crate::exchange::record::{RequestRecord, traced};
 use crate::exchange::{Active, ClientLeft, Exchange, WorkerContext};
 use crate::observe::metrics::DecisionKind;
 use crate::observe::trace::ServerAnswer;
@@ -109,10 +109,8 @@ impl Proxy {
             sender: Sender::Peer(client.peer.address),
             goes_as_it_came: false,
         };
-        let RequestRecord { findings, request_id, .. } = record;
-        let reading =
-            reading::read(plan, came).map_err(|unreadable| findings.unread(unreadable))?;
-        findings.read(&reading);
+        let reading = reading::read(plan, came).map_err(|unreadable| record.unread(unreadable))?;
+        record.read(&reading);
         active.note_untrusted(&reading);
         let (route, began) = (reading.route, exchange.began);
         let names = &*route.options().body_fields;
@@ -131,18 +129,17 @@ impl Proxy {
             cert: client.cert.as_deref(),
             token: Token(&token),
             body: Some(&body),
-            id: request_id.as_ref().and_then(|id| id.to_str().ok()),
+            id: record.request_id.as_ref().and_then(|id| id.to_str().ok()),
             ..reading.view(&head.method, &head.headers)
         };
         // If the client leaves before the limits have decided, the request counts as held.
-        findings.decision = DecisionKind::Delayed;
+        record.decision = DecisionKind::Delayed;
         let request = LimitedRequest { plan, view: &view, now: self.context.clock.at(began) };
-        let traced = findings.details.as_mut().and_then(|details| details.span.as_deref_mut());
-        let traced = traced.map(|span| &mut span.limits);
+        let traced = traced(&mut record.details);
         let admitted = self.context.throttle.admit(request, &route.limits, quotas, traced).await;
-        findings.decision = DecisionKind::default();
+        record.decision = DecisionKind::default();
         let over;
-        Admission { permit: findings.permit, decision: findings.decision, over } = admitted?;
+        Admission { permit: record.permit, decision: record.decision, over } = admitted?;
         let affinity = match &route.action {
             Action::Forward { upstream, .. } => {
                 forward::affinity(active.upstream(*upstream), &view)
@@ -165,7 +162,7 @@ impl Proxy {
             Action::Forward { upstream, rewrite } => {
                 let target = forward::target(&uri, &path, rewrite.as_deref())?.unwrap_or(uri);
                 let upstream = active.upstream(*upstream);
-                let (details, permit) = (findings.details.as_deref_mut(), &mut findings.permit);
+                let (details, permit) = (record.details.as_deref_mut(), &mut record.permit);
                 let address = &address;
                 if let Some(over) = over {
                     exchange.head.headers.insert(&TIDEGATE_OVER, over);
@@ -175,14 +172,14 @@ impl Proxy {
                 let answer = forward::send(exchange, client, target, way).await?;
                 let (at, status) = (Instant::now(), answer.status());
                 let after = at.saturating_duration_since(sent);
-                findings.answered_after = Some(after);
-                if let Some(span) = findings.span() {
-                    span.answer = Some(ServerAnswer { at, status, after });
+                record.answered_after = Some(after);
+                if let Some(details) = &mut record.details {
+                    details.answer = Some(ServerAnswer { at, status, after });
                 }
                 answer
             }
         };
-        findings.permit.answered(answer.status(), answer.headers());
+        record.permit.answered(answer.status(), answer.headers());
         finish(answer.headers_mut(), active, route, quotas);
         Ok(answer)
     }

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::collector::{CollectorConnection, ExportError};
-use super::{BATCH, MOST, RequestSpan, SpanQueue, otlp};
+use super::{BATCH, MOST, RequestDetails, SpanQueue, otlp};
 use crate::clock::Clock;
 use crate::observe::events::{self, DropReason};
 use crate::plan::CollectorAddress;
@@ -163,7 +163,7 @@ impl Exporter {
     async fn send(
         &mut self,
         collector: CollectorAddress,
-        batch: VecDeque<Box<RequestSpan>>,
+        batch: VecDeque<Box<RequestDetails>>,
     ) -> Result<Option<(u64, String)>, ExportError> {
         // A connection that fails, or is given up, is not put back.
         let kept = self.connection.take();

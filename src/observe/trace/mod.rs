@@ -1,6 +1,6 @@
 //! The spans of sampled requests, on their way to an OpenTelemetry collector.
 //!
-//! `proxy` makes a [`RequestSpan`] at a request's end and puts it into the [`SpanQueue`]. One task on the
+//! `exchange` completes the [`RequestDetails`] at a request's end and puts them into the [`SpanQueue`]. One task on the
 //! supervising thread (`export`) takes the spans out in batches, writes them as OTLP (`otlp`), and sends
 //! them (`collector`). If a collector is away or slow, spans are dropped. Requests never wait for the queue, so
 //! they are not slower.
@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 
 pub(crate) use self::export::SpanExport;
 pub(crate) use self::otlp::{LONGEST, cut};
-pub(crate) use self::span::{LimitAnswers, LimitDecision, RequestSpan, ServerAnswer, SpanIds};
+pub(crate) use self::span::{LimitAnswers, LimitDecision, RequestDetails, ServerAnswer, SpanIds};
 use super::events;
 use super::repeated::{DroppedSpans, Repeated};
 
@@ -31,7 +31,7 @@ const MOST: usize = 8 * BATCH;
 /// The spans that wait to be sent, of all workers.
 #[derive(Debug)]
 pub(crate) struct SpanQueue {
-    waiting: Mutex<VecDeque<Box<RequestSpan>>>,
+    waiting: Mutex<VecDeque<Box<RequestDetails>>>,
     /// Notified when a whole batch waits.
     has_batch: Notify,
     /// Spans that no collector got.
@@ -50,7 +50,7 @@ impl Default for SpanQueue {
 
 impl SpanQueue {
     /// Puts a span into the queue. In a full queue it is dropped.
-    pub(crate) fn put(&self, span: Box<RequestSpan>) {
+    pub(crate) fn put(&self, span: Box<RequestDetails>) {
         let mut waiting = self.waiting.lock();
         if waiting.len() >= MOST {
             drop(waiting);
@@ -66,7 +66,7 @@ impl SpanQueue {
     }
 
     /// Takes the oldest spans out, at most `most`.
-    fn take(&self, most: usize) -> VecDeque<Box<RequestSpan>> {
+    fn take(&self, most: usize) -> VecDeque<Box<RequestDetails>> {
         let mut waiting = self.waiting.lock();
         let count = waiting.len().min(most);
         waiting.drain(..count).collect()

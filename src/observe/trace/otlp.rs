@@ -14,7 +14,7 @@ use opentelemetry_proto::tonic::trace::v1::status::StatusCode as SpanStatus;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Status};
 use tokio::time::Instant;
 
-use super::span::{LimitDecision, RequestSpan, ServerAnswer};
+use super::span::{LimitDecision, RequestDetails, ServerAnswer};
 use crate::clock::Clock;
 use crate::limit::decision::Outcome;
 use crate::observe::metrics::OUTCOMES;
@@ -36,7 +36,7 @@ const GRPC_ERRORS: [u16; 6] = [2, 4, 12, 13, 14, 15];
 
 /// The message that brings these spans to a collector. `process` identifies this process among others.
 pub(super) fn message(
-    spans: &VecDeque<Box<RequestSpan>>,
+    spans: &VecDeque<Box<RequestDetails>>,
     process: &str,
     clock: &Clock,
 ) -> ExportTraceServiceRequest {
@@ -54,15 +54,16 @@ pub(super) fn message(
         version: version.to_owned(),
         ..InstrumentationScope::default()
     };
-    let spans = spans.iter().map(|span| written(span, clock)).collect();
+    let spans = spans.iter().filter_map(|span| written(span, clock)).collect();
     let scope_spans = vec![ScopeSpans { scope: Some(scope), spans, ..ScopeSpans::default() }];
     let resource_spans =
         ResourceSpans { resource: Some(resource), scope_spans, ..ResourceSpans::default() };
     ExportTraceServiceRequest { resource_spans: vec![resource_spans] }
 }
 
-fn written(span: &RequestSpan, clock: &Clock) -> Span {
-    let RequestSpan { ids, times: (begin, end), limits, answer, .. } = span;
+fn written(span: &RequestDetails, clock: &Clock) -> Option<Span> {
+    let RequestDetails { times: (begin, end), limits, answer, .. } = span;
+    let ids = span.ids.as_ref()?;
     let remote = ids.parent.map_or(0, |_| PARENT_IS_KNOWN | PARENT_IS_REMOTE);
     let parent = |parent: TraceParent| parent.span.to_bytes().to_vec();
     let decisions = limits.decisions.iter().map(|decision| decided(decision, clock));
@@ -71,7 +72,7 @@ fn written(span: &RequestSpan, clock: &Clock) -> Span {
         || span.status.is_server_error()
         || span.grpc_status.is_some_and(|status| GRPC_ERRORS.contains(&status));
     let status = Status { code: SpanStatus::Error.into(), ..Status::default() };
-    Span {
+    Some(Span {
         trace_id: ids.trace.to_bytes().to_vec(),
         span_id: ids.span.to_bytes().to_vec(),
         parent_span_id: ids.parent.map(parent).unwrap_or_default(),
@@ -85,11 +86,11 @@ fn written(span: &RequestSpan, clock: &Clock) -> Span {
         events: decisions.chain(answered).collect(),
         status: is_error.then_some(status),
         ..Span::default()
-    }
+    })
 }
 
 /// `METHOD /the/route`. There are few such names, whatever clients send.
-fn name(span: &RequestSpan) -> String {
+fn name(span: &RequestDetails) -> String {
     let method = if is_known(&span.method) { span.method.as_str() } else { "HTTP" };
     match &span.route {
         Some((_, pattern)) => format!("{method} {pattern}"),
@@ -102,7 +103,7 @@ fn is_known(method: &Method) -> bool {
     USUAL.contains(method) || matches!(*method, Method::CONNECT | Method::TRACE)
 }
 
-fn attributes(span: &RequestSpan) -> Vec<KeyValue> {
+fn attributes(span: &RequestDetails) -> Vec<KeyValue> {
     let is_known = is_known(&span.method);
     let method = if is_known { span.method.as_str() } else { "_OTHER" };
     let mut all = vec![
@@ -123,7 +124,7 @@ fn attributes(span: &RequestSpan) -> Vec<KeyValue> {
     add("user_agent.original", user_agent.as_deref().map(cut));
     add("tidegate.upstream", span.upstream.as_ref().map(|name| name.as_str()));
     add("tidegate.server", span.server.as_deref());
-    add("tidegate.rejected_by", span.rejected_by.as_ref().map(|name| name.as_str()));
+    add("tidegate.rejected_by", span.limit.as_ref().map(|name| name.as_str()));
     let status = span.status.is_server_error().then_some(span.status.as_str());
     add("error.type", span.failure.or(status));
     all.extend(span.grpc_status.map(|status| number("rpc.grpc.status_code", status.into())));

@@ -1,23 +1,24 @@
-//! The contents of a span: what it says about a request.
+//! What the access line and the span of a request say.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderValue, Method, StatusCode, Version};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
 use tokio::time::Instant;
 
 use crate::limit::Mode;
 use crate::limit::decision::Decision;
 use crate::limit::name::Name;
 use crate::observe::metrics::DecisionKind;
-use crate::request::trace::{SpanId, TraceId, TraceParent};
+use crate::request::trace::{SpanId, TRACEPARENT, TraceId, TraceParent};
 
-/// A sampled request that has ended.
+/// What is said about a request that is logged or traced. If it is traced, its span consists of this once the request
+/// has ended. What only the end of the request shows is a placeholder before.
 #[derive(Debug)]
-pub(crate) struct RequestSpan {
-    /// Which span it is, of which trace.
-    pub(crate) ids: SpanIds,
+pub(crate) struct RequestDetails {
+    /// Which span the request is. `None` if the request is not traced.
+    pub(crate) ids: Option<SpanIds>,
     /// From the request's head to the end of its response.
     pub(crate) times: (Instant, Instant),
     pub(crate) method: Method,
@@ -36,12 +37,15 @@ pub(crate) struct RequestSpan {
     /// The status of a gRPC call, if the head of its answer has it.
     pub(crate) grpc_status: Option<u16>,
     pub(crate) upstream: Option<Name>,
-    /// The server that answered or failed.
+    /// The upstream's server that was asked last, or that failed.
     pub(crate) server: Option<Arc<str>>,
     /// The limit that rejected the request.
-    pub(crate) rejected_by: Option<Name>,
+    pub(crate) limit: Option<Name>,
+    /// Why the API did not answer the request.
+    pub(crate) reason: Option<&'static str>,
     /// Why the exchange with the upstream failed, in one word.
     pub(crate) failure: Option<&'static str>,
+    /// What the limits said, if the request is traced.
     pub(crate) limits: LimitAnswers,
     pub(crate) answer: Option<ServerAnswer>,
 }
@@ -54,6 +58,15 @@ pub(crate) struct SpanIds {
     /// The caller's span, if the request named one.
     pub(crate) parent: Option<TraceParent>,
     pub(crate) state: String,
+}
+
+impl SpanIds {
+    /// Writes the span's id for the upstream. To be called after the fields that `connection` names are removed: a
+    /// client must not be able to cut a trace.
+    pub(crate) fn write_traceparent(&self, headers: &mut HeaderMap) {
+        let parent = TraceParent { trace: self.trace, span: self.span, is_sampled: true };
+        headers.insert(&TRACEPARENT, parent.value());
+    }
 }
 
 /// The decisions of the limits about a request.
@@ -84,7 +97,7 @@ pub(crate) struct LimitDecision {
 pub(crate) struct ServerAnswer {
     /// When it came.
     pub(crate) at: Instant,
-    pub(crate) status: StatusCode,
     /// The time since the request was sent.
     pub(crate) after: Duration,
+    pub(crate) status: StatusCode,
 }

@@ -13,12 +13,12 @@ use crate::observe::testing;
 use crate::plan::CollectorAddress;
 use crate::request::trace::{SpanId, TraceId};
 
-pub(super) fn span() -> Box<RequestSpan> {
+pub(super) fn span() -> Box<RequestDetails> {
     let (trace, span) = (TraceId::from_random(1), SpanId::from_random(2));
     let ids = SpanIds { trace, span, parent: None, state: String::new() };
     let now = Instant::now();
-    Box::new(RequestSpan {
-        ids,
+    Box::new(RequestDetails {
+        ids: Some(ids),
         times: (now, now),
         method: Method::GET,
         route: None,
@@ -32,7 +32,8 @@ pub(super) fn span() -> Box<RequestSpan> {
         grpc_status: None,
         upstream: None,
         server: None,
-        rejected_by: None,
+        limit: None,
+        reason: None,
         failure: None,
         limits: LimitAnswers::default(),
         answer: None,
