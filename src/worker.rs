@@ -225,7 +225,6 @@ pub async fn run(
     let serving = process.serving.token();
     let published = orders.plan.borrow_and_update().clone();
     let metrics = process.metrics.worker(index);
-    metrics.candidates.put_in_force(&published.plan.limits, process.clock.now());
     let store = Store::new(process.store.clone(), &published.plan.store, process.keys);
     let throttle = Throttle {
         store,
@@ -257,7 +256,6 @@ pub async fn run(
                     return Ok(());
                 }
                 let published = orders.plan.borrow_and_update().clone();
-                metrics.candidates.put_in_force(&published.plan.limits, process.clock.now());
                 let before = context.active();
                 let active = activate(&published, Some(&before), &process, &metrics);
                 context.activate(Rc::new(active));
@@ -288,13 +286,15 @@ pub async fn run(
     }
 }
 
-/// The plan with this worker's upstream connections. An upstream that did not change keeps its connections.
+/// The plan with this worker's upstream connections. An upstream that did not change keeps its connections, and a
+/// candidate that did not change its counts.
 fn activate(
     published: &Published,
     before: Option<&Active>,
     process: &Process,
     metrics: &Arc<WorkerMetrics>,
 ) -> Active {
+    metrics.candidates.put_in_force(&published.plan.limits, process.clock.now());
     let before = before.iter().flat_map(|before| before.upstreams.iter());
     let mut kept: HashMap<Name, Rc<Upstream>> =
         before.map(|upstream| (upstream.spec().name.clone(), upstream.clone())).collect();

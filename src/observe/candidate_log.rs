@@ -3,6 +3,8 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
+
 use tokio::time::Instant;
 use tracing::info;
 
@@ -29,16 +31,18 @@ impl CandidateLog {
         Self { metrics, line: LogInterval::from(now), logged: HashMap::new() }
     }
 
-    /// Writes the lines if an interval has passed. A call costs little before that.
-    /// `time` is the time of the steady clock at `now`.
-    pub(crate) fn tick(&mut self, plan: &Plan, time: Timestamp, now: Instant) {
-        if self.line.next(plan.log.summary_interval, now) {
-            self.flush(plan, time);
+    /// Writes the counts that no line has yet, if the interval has passed. A call costs little before that. At the end
+    /// of the process `interval` is `None`. `time` is the time of the steady clock at `now`.
+    pub(crate) fn write(
+        &mut self,
+        plan: &Plan,
+        interval: Option<Duration>,
+        time: Timestamp,
+        now: Instant,
+    ) {
+        if interval.is_some_and(|interval| !self.line.next(interval, now)) {
+            return;
         }
-    }
-
-    /// Writes the counts that no line has yet. The end of the process calls this, too.
-    pub(crate) fn flush(&mut self, plan: &Plan, now: Timestamp) {
         let mut logged = HashMap::new();
         for limit in &plan.limits {
             let (Some(candidate), Some(tally)) = (&limit.candidate, self.metrics.candidate(limit))
@@ -48,7 +52,7 @@ impl CandidateLog {
             let counted = (tally.since, tally.differing);
             let is_news = tally.differing > 0 && self.logged.get(&limit.name) != Some(&counted);
             if is_news && plan.log.throttle != ThrottleLog::Off {
-                write_line(limit, candidate, &tally, now);
+                write_line(limit, candidate, &tally, time);
             }
             logged.insert(limit.name.clone(), counted);
         }

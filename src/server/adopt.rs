@@ -6,16 +6,15 @@ use std::sync::atomic::Ordering;
 
 use tokio::time::Instant;
 
-use super::open_files::OpenFiles;
 use super::token_keys::token_keys;
-use super::{Supervisor, service};
+use super::{Supervisor, open_files, service};
 use crate::config;
 use crate::limit::name::Name;
 use crate::observe::events;
 use crate::observe::log_interval::LogInterval;
 use crate::plan::{ListenAddress, Plan};
 use crate::upstream::health::UpstreamState;
-use crate::worker::Published;
+use crate::worker::{ListenerCertificates, Published};
 
 impl Supervisor {
     /// Puts a configuration in force that was read again, or logs its errors. `is_asked`: an operator has asked for it, and
@@ -61,17 +60,11 @@ impl Supervisor {
         let changed = config::diff((&old.plan, &config.text), file, env).changed;
         // Settings that need a restart have the values of the first plan until the end.
         let restart = config::diff((&self.first, &config.first), file, env).restart;
-        let now = self.process.clock.now();
         let new = Arc::new(new);
         let plans = [&new, &old.plan].map(|plan| plan.plans_file());
         if let ([Some(file), Some(before)], false) = (plans, is_asked) {
             file.go_on_from(before);
         }
-        if old.plan.server.max_connections != new.server.max_connections {
-            self.open_files = OpenFiles::raise(&new);
-        }
-        self.process.connections.resize(self.open_files.connections(&new));
-        self.process.throttled.configure(new.log.throttle, new.log.summary_interval, now);
         for (certificates, (_, tls)) in old.certificates.iter().zip(new.listener_tls()) {
             if let (Some(certificates), Some(tls)) = (certificates, tls)
                 && let Err(error) = certificates.replace(tls.files.clone(), (*tls.material).clone())
@@ -79,18 +72,10 @@ impl Supervisor {
                 events::certificates_rejected(&error, error.advice());
             }
         }
-        self.process.store.adjust(&new.store);
-        self.process.store.put_in_force(&new.limits);
-        self.log.set_level(&new.log.level);
-        self.export.send_to(new.trace.otlp.as_ref());
-        let (upstreams, keys) = (upstreams(&new, Some(&old)), token_keys(&new, Some(&old)));
-        self.checks.check(new.upstreams.iter().zip(&upstreams));
-        let certificates = old.certificates.clone();
-        let published = Published { plan: new, upstreams, keys, certificates };
-        self.published.send_replace(Arc::new(published));
+        let new = published(new, old.certificates.clone(), Some(&old));
+        self.apply(&new, Some(&old.plan));
+        self.published.send_replace(new);
         self.retired.push(old.plan.clone());
-        self.process.adopted.store(now.as_micros(), Ordering::Relaxed);
-        self.process.is_config_valid.store(true, Ordering::Relaxed);
         events::config_reloaded(&changed);
         for warning in loaded.warnings.lines() {
             events::config_warning(&warning);
@@ -102,6 +87,36 @@ impl Supervisor {
         let changes = config::Changes { changed, restart };
         self.process.config.reloaded(loaded.text, changes, self.process.wall());
     }
+
+    /// Sets the parts of the process that all workers share to a plan, at the start and at each reload. The workers get
+    /// the plan after this, so they find its limits. `before` is the plan in force.
+    pub(super) fn apply(&mut self, new: &Published, before: Option<&Plan>) {
+        let Published { plan, upstreams, .. } = new;
+        let now = self.process.clock.now();
+        let most = plan.server.max_connections;
+        if before.is_none_or(|before| before.server.max_connections != most) {
+            self.process.connections.resize(open_files::connections(plan));
+        }
+        self.process.throttled.configure(plan.log.throttle, plan.log.summary_interval, now);
+        self.process.store.adjust(&plan.store);
+        self.process.store.put_in_force(&plan.limits);
+        self.log.set_level(&plan.log.level);
+        self.export.send_to(plan.trace.otlp.as_ref());
+        self.checks.check(plan.upstreams.iter().zip(upstreams));
+        self.process.adopted.store(now.as_micros(), Ordering::Relaxed);
+        self.process.is_config_valid.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A plan for the workers. What stays in the plan keeps its state: an upstream that of its servers, a `[jwt.NAME]` its
+/// keys.
+pub(super) fn published(
+    plan: Arc<Plan>,
+    certificates: ListenerCertificates,
+    before: Option<&Published>,
+) -> Arc<Published> {
+    let (upstreams, keys) = (upstreams(&plan, before), token_keys(&plan, before));
+    Arc::new(Published { plan, upstreams, keys, certificates })
 }
 
 /// Keeps the old token of a port if there is no new one, and other machines reach the port or the file has no `listen`
@@ -117,8 +132,7 @@ fn keep_token(
     }
 }
 
-/// The state of each upstream. An upstream that stays in the plan keeps the state of its servers.
-pub(super) fn upstreams(plan: &Plan, before: Option<&Published>) -> Vec<Arc<UpstreamState>> {
+fn upstreams(plan: &Plan, before: Option<&Published>) -> Vec<Arc<UpstreamState>> {
     let before = before.iter().flat_map(|before| &before.upstreams);
     let known: HashMap<&Name, &UpstreamState> =
         before.map(|state| (state.name(), &**state)).collect();

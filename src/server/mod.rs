@@ -28,16 +28,14 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use self::adopt::upstreams;
 use self::drain::ProcessEnd;
 use self::handover::readiness;
 pub(crate) use self::inherited::InheritedSockets;
 use self::inherited::Predecessor;
 use self::occasions::{Occasion, Occasions};
-use self::open_files::OpenFiles;
 use self::sockets::KeptSockets;
 use self::successor::{StartCommand, Successor};
-use self::token_keys::{first_keys, token_keys};
+use self::token_keys::first_keys;
 use crate::admin::{self, Admin};
 use crate::clock::Clock;
 use crate::config::FileText;
@@ -127,7 +125,6 @@ struct Supervisor {
     reload: Reload,
     log: LogGuard,
     occasions: Occasions,
-    open_files: OpenFiles,
     /// The lines about certificates that end.
     expiry_lines: LogIntervals<(PathBuf, bool)>,
     candidates: CandidateLog,
@@ -144,40 +141,57 @@ impl Supervisor {
     /// Opens the sockets and starts the workers.
     async fn start(start: Start) -> Result<Self, Box<dyn Error>> {
         let plan = Arc::new(start.plan);
-        let mut occasions =
+        let occasions =
             Occasions::new().map_err(|error| format!("cannot listen for signals: {error}"))?;
         let command = StartCommand::of_this_process()
             .map_err(|error| format!("cannot find the program's own path: {error}"))?;
-        let open_files = OpenFiles::raise(&plan);
         let workers = plan.server.workers.unwrap_or_else(cores);
-        let connections = open_files.connections(&plan);
-        let process = Arc::new(Process::new(&plan, Clock::new(), workers, connections));
-        process.store.put_in_force(&plan.limits);
+        let most = plan.server.max_connections;
+        let process = Arc::new(Process::new(&plan, Clock::new(), workers, most));
         if let Some(processes) = start.inherited.processes() {
             process.store.begin_with_processes(processes);
         }
         process.clock.anchor();
         process.config.started(start.file.clone(), start.text, process.wall());
-        let (upstreams, keys) = (upstreams(&plan, None), token_keys(&plan, None));
         let certificates = certificates(&plan)?;
         let sockets = sockets::open(&plan, &certificates, workers, start.inherited)?;
-        let published = Published { upstreams, keys, certificates, plan: plan.clone() };
-        let mut checks = HealthChecks::default();
-        checks.check(published.plan.upstreams.iter().zip(&published.upstreams));
-        let (published, plan_orders) = watch::channel(Arc::new(published));
+        let first = adopt::published(plan.clone(), certificates, None);
+        let (published, plan_orders) = watch::channel(first.clone());
         let (draining, draining_orders) = watch::channel(false);
         let (stop, stop_orders) = watch::channel(false);
-        let keys = published.borrow().keys.clone();
+        let mut supervisor = Self {
+            first: plan.clone(),
+            published,
+            retired: Vec::new(),
+            draining,
+            stop,
+            workers: Vec::new(),
+            sockets: sockets.kept,
+            admin_listeners: JoinSet::new(),
+            command,
+            successor: None,
+            predecessor: sockets.predecessor,
+            reload: start.reload,
+            log: start.log,
+            occasions,
+            expiry_lines: LogIntervals::new(DAY),
+            candidates: CandidateLog::new(process.metrics.clone(), Instant::now()),
+            checks: HealthChecks::default(),
+            export: SpanExport::start(process.spans.clone(), process.clock.clone()),
+            rejected: None,
+            shadow: start.shadow.then(LogInterval::default),
+            admin: None,
+            process: process.clone(),
+        };
+        supervisor.apply(&first, None);
         tokio::select! {
-            () = first_keys(&keys) => {}
-            () = occasions.wait_for_signal() => {}
+            () = first_keys(&first.keys) => {}
+            () = supervisor.occasions.wait_for_signal() => {}
         }
         let orders =
             Orders { plan: plan_orders.clone(), draining: draining_orders, stop: stop_orders };
-        let workers = sockets
-            .of_workers
-            .into_iter()
-            .enumerate()
+        let workers = sockets.of_workers.into_iter().enumerate();
+        supervisor.workers = workers
             .map(|(index, sockets)| worker::start(index, sockets, process.clone(), orders.clone()))
             .collect::<io::Result<Vec<_>>>()
             .map_err(|error| format!("cannot start a worker: {error}"))?;
@@ -186,10 +200,10 @@ impl Supervisor {
         for (address, setting) in &sockets.addresses {
             events::listening(address, setting);
         }
-        let (mut serving, mut accepting) = (None, JoinSet::new());
         if let Some((address, listeners)) = sockets.admin {
-            let dropped = start.log.dropped_lines();
-            let admin = Arc::new(Admin::new(process.clone(), plan_orders, dropped));
+            let dropped = supervisor.log.dropped_lines();
+            let admin = Arc::new(Admin::new(process, plan_orders, dropped));
+            let accepting = &mut supervisor.admin_listeners;
             accepting.spawn(admin.clone().keep_pulse());
             for listener in listeners {
                 let listener = listener
@@ -198,37 +212,10 @@ impl Supervisor {
                 accepting.spawn(admin::listen(listener, admin.clone()));
             }
             events::admin_listening(&address);
-            serving = Some(admin);
+            supervisor.admin = Some(admin);
         }
         tokio::spawn(start.beside);
-        let candidates = CandidateLog::new(process.metrics.clone(), Instant::now());
-        let (spans, clock) = (process.spans.clone(), process.clock.clone());
-        let export = SpanExport::start(spans, clock, plan.trace.otlp.clone());
-        Ok(Self {
-            process,
-            first: plan,
-            published,
-            retired: Vec::new(),
-            draining,
-            stop,
-            workers,
-            sockets: sockets.kept,
-            admin_listeners: accepting,
-            command,
-            successor: None,
-            predecessor: sockets.predecessor,
-            reload: start.reload,
-            log: start.log,
-            occasions,
-            open_files,
-            expiry_lines: LogIntervals::new(DAY),
-            candidates,
-            checks,
-            export,
-            rejected: None,
-            shadow: start.shadow.then(LogInterval::default),
-            admin: serving,
-        })
+        Ok(supervisor)
     }
 
     /// Keeps the process going until a signal ends it.
@@ -249,9 +236,7 @@ impl Supervisor {
         };
         self.drain(end).await?;
         self.export.finish().await;
-        self.process.write_summaries(None);
-        let now = self.process.clock.now();
-        self.candidates.flush(&self.published.borrow().plan, now);
+        self.write_summaries(true);
         events::stopped();
         Ok(())
     }
@@ -260,12 +245,9 @@ impl Supervisor {
     fn attend(&mut self, occasion: Occasion) -> Result<(), String> {
         match occasion {
             Occasion::Tick => {
-                let interval = self.published.borrow().plan.log.summary_interval;
-                self.process.write_summaries(Some(interval));
-                let (time, now) = (self.process.clock.now(), Instant::now());
-                self.candidates.tick(&self.published.borrow().plan, time, now);
+                self.write_summaries(false);
                 if let Some(line) = &mut self.shadow
-                    && line.next(SHADOW_PAUSE, now)
+                    && line.next(SHADOW_PAUSE, Instant::now())
                 {
                     let refused = self.process.metrics.shadow_refused();
                     let refused = refused.iter().map(|(why, count)| match count {
@@ -297,6 +279,14 @@ impl Supervisor {
             Occasion::End | Occasion::HandOver => {}
         }
         Ok(())
+    }
+
+    /// Writes the log's summaries that are due. At the end of the process all are.
+    fn write_summaries(&mut self, is_end: bool) {
+        let plan = &self.published.borrow().plan;
+        let interval = Some(plan.log.summary_interval).filter(|_| !is_end);
+        self.process.write_summaries(interval);
+        self.candidates.write(plan, interval, self.process.clock.now(), Instant::now());
     }
 
     fn sweep(&mut self) {

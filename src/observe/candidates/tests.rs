@@ -107,6 +107,8 @@ fn a_request_that_began_with_other_figures_is_not_counted() {
     assert_eq!(requests(&metrics, &after), [1, 0, 0]);
 }
 
+const TEN: Option<Duration> = Some(Duration::from_secs(10));
+
 fn without_time(mut line: Value) -> Value {
     line.as_object_mut().unwrap().remove("timestamp");
     line
@@ -120,17 +122,17 @@ fn a_line_comes_where_the_two_differ_and_has_all_since_the_figures_are_in_force(
     let mut log = CandidateLog::new(metrics.clone(), start);
     let silent = testing::lines(|| {
         note(&metrics, 0, &plan, "a", BOTH);
-        log.tick(&plan, at(10_000), start + Duration::from_millis(10_000));
+        log.write(&plan, TEN, at(10_000), start + Duration::from_millis(10_000));
         note(&metrics, 1, &plan, "b", NEWLY);
-        log.tick(&plan, at(19_999), start + Duration::from_millis(19_999));
+        log.write(&plan, TEN, at(19_999), start + Duration::from_millis(19_999));
     });
     assert_eq!(silent, [] as [Value; 0], "both reject the same, and then the interval runs");
     let lines = testing::lines(|| {
         note(&metrics, 0, &plan, "c", PASSES);
-        log.tick(&plan, at(20_000), start + Duration::from_millis(20_000));
+        log.write(&plan, TEN, at(20_000), start + Duration::from_millis(20_000));
         note(&metrics, 0, &plan, "c", PASSES);
-        log.tick(&plan, at(30_000), start + Duration::from_millis(30_000));
-        log.flush(&plan, at(31_000));
+        log.write(&plan, TEN, at(30_000), start + Duration::from_millis(30_000));
+        log.write(&plan, None, at(31_000), start);
     });
     let expected = json!({
         "level": "INFO", "target": "tidegate::throttle", "message": "candidate",
@@ -142,7 +144,7 @@ fn a_line_comes_where_the_two_differ_and_has_all_since_the_figures_are_in_force(
     assert_eq!(lines.into_iter().map(without_time).collect::<Vec<_>>(), [expected]);
     let last = testing::lines(|| {
         note(&metrics, 0, &plan, "c", NEWLY);
-        log.flush(&plan, at(32_000));
+        log.write(&plan, None, at(32_000), start);
     });
     assert_eq!(last[0]["requests"], 5);
 }
@@ -155,13 +157,13 @@ fn changed_figures_are_logged_anew_and_a_log_without_throttle_lines_has_none() {
     let mut log = CandidateLog::new(metrics.clone(), start);
     let lines = testing::lines(|| {
         note(&metrics, 0, &before, "a", NEWLY);
-        log.tick(&before, at(10_000), start + Duration::from_millis(10_000));
+        log.write(&before, TEN, at(10_000), start + Duration::from_millis(10_000));
         put_in_force(&metrics, &after, at(11_000));
         note(&metrics, 0, &after, "a", NEWLY);
-        log.tick(&after, at(20_000), start + Duration::from_millis(20_000));
+        log.write(&after, TEN, at(20_000), start + Duration::from_millis(20_000));
         after.log.throttle = crate::plan::ThrottleLog::Off;
         note(&metrics, 0, &after, "a", NEWLY);
-        log.tick(&after, at(30_000), start + Duration::from_millis(30_000));
+        log.write(&after, TEN, at(30_000), start + Duration::from_millis(30_000));
     });
     let told: Vec<_> = lines.iter().map(|line| (&line["candidate"], &line["requests"])).collect();
     assert_eq!(told, [(&json!("50/s, burst 60"), &json!(1)), (&json!("9/s, burst 9"), &json!(1))]);

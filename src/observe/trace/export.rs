@@ -42,12 +42,8 @@ struct ExportOrders {
 
 impl SpanExport {
     /// Starts the task in the current runtime.
-    pub(crate) fn start(
-        queue: Arc<SpanQueue>,
-        clock: Clock,
-        collector: Option<CollectorAddress>,
-    ) -> Self {
-        let (orders, received) = watch::channel(ExportOrders { collector, end: None });
+    pub(crate) fn start(queue: Arc<SpanQueue>, clock: Clock) -> Self {
+        let (orders, received) = watch::channel(ExportOrders::default());
         Self { orders, task: tokio::spawn(Exporter::new(queue, clock, received).run()) }
     }
 
@@ -272,7 +268,8 @@ mod tests {
         let fed = queue.clone();
         let overload = move || (0..=MOST).for_each(|_| fed.put(span()));
         let (address, _) = collector(overload.clone()).await;
-        let export = SpanExport::start(queue.clone(), Clock::new(), Some(address));
+        let export = SpanExport::start(queue.clone(), Clock::new());
+        export.send_to(Some(&address));
         overload();
         let logged = async {
             while queue.dropped.total() == 0 {

@@ -61,7 +61,7 @@ fn spans_that_found_the_queue_full_are_dropped_for_this_reason() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let lines = testing::lines(|| {
         runtime.block_on(async {
-            SpanExport::start(queue.clone(), Clock::new(), None).finish().await;
+            SpanExport::start(queue.clone(), Clock::new()).finish().await;
         });
     });
     let full = lines.iter().find(|line| line["count"] == 7).unwrap();
@@ -80,7 +80,8 @@ async fn silent() -> (TcpListener, CollectorAddress) {
 async fn a_full_batch_does_not_wait_for_its_second() {
     let (listener, address) = silent().await;
     let queue = Arc::new(SpanQueue::default());
-    let mut export = SpanExport::start(queue.clone(), Clock::new(), Some(address));
+    let mut export = SpanExport::start(queue.clone(), Clock::new());
+    export.send_to(Some(&address));
     tokio::task::yield_now().await;
     let begin = Instant::now();
     (0..BATCH).for_each(|_| queue.put(span()));
@@ -93,7 +94,8 @@ async fn a_full_batch_does_not_wait_for_its_second() {
 async fn the_remaining_spans_have_one_second_at_the_end() {
     let (_listener, address) = silent().await;
     let queue = Arc::new(SpanQueue::default());
-    let mut export = SpanExport::start(queue.clone(), Clock::new(), Some(address));
+    let mut export = SpanExport::start(queue.clone(), Clock::new());
+    export.send_to(Some(&address));
     (0..3 * BATCH).for_each(|_| queue.put(span()));
     let begin = Instant::now();
     export.finish().await;
@@ -105,7 +107,7 @@ async fn the_remaining_spans_have_one_second_at_the_end() {
 #[tokio::test(start_paused = true)]
 async fn spans_without_a_collector_are_dropped_and_end_nothing() {
     let queue = Arc::new(SpanQueue::default());
-    let mut export = SpanExport::start(queue.clone(), Clock::new(), None);
+    let mut export = SpanExport::start(queue.clone(), Clock::new());
     queue.put(span());
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(queue.dropped.total(), 1);
