@@ -94,6 +94,40 @@ events! {
     pub(crate) fn malformed_requests(reason: &String, client: &IpAddr, count: u64, interval_ms: Option<u64>) =
         warn!(reason, %client, count, interval_ms, "malformed requests");
 
+    /// `count` requests were refused in this way since the last such line. `client` was the last one.
+    pub(crate) fn refused(kind: &RefusedRequests, client: &IpAddr, count: u64, interval_ms: Option<u64>) =
+        warn!(reason = kind.reason, limit = kind.limit.as_ref().map(Name::as_str), route = &*kind.route,
+            %client, count, interval_ms, "refused");
+
+    /// `count` exchanges with an upstream failed in this way since the last such line. Their clients got an error, or
+    /// only a part of the answer.
+    pub(crate) fn upstream_failed(failed: &FailedExchange, _details: &(), count: u64, interval_ms: Option<u64>) =
+        warn!(upstream = failed.upstream, server = failed.server, route = failed.route, error = failed.error,
+            count, interval_ms, "upstream failed");
+
+    /// The collector takes spans again.
+    pub(crate) fn collector_recovered(collector: &CollectorAddress, away: Duration) =
+        info!(%collector, away_ms = millis(away), "collector recovered");
+
+    /// An override no longer applies in this process.
+    pub(crate) fn override_ended(set: &OverrideEvent<'_>) =
+        info!(limit = set.limit, key = shown(set.key), rate = set.wanted.rate, "override ended");
+
+    /// A limit's `ban` has banned a key for this time, after `count` rejections.
+    pub(crate) fn banned(limit: &str, key: &str, count: u64, lasts: Duration) =
+        info!(limit, key = shown(key), count, lasts_ms = millis(lasts), "banned");
+
+    /// A key was not banned: the overrides that run leave no place for one more ban of this limit, or for one more key of the
+    /// client.
+    pub(crate) fn bans_full(limit: &str, most: usize) =
+        warn!(limit, most,
+            help = "see who is banned with `tidegate limits list`; if these are many, a longer `for` or a \
+                lower limit helps little: block them in front of tidegate",
+            "bans full");
+
+    /// An operator reset a key's bucket.
+    pub(crate) fn bucket_reset(limit: &str, key: &str) = info!(limit, key = shown(key), "bucket reset");
+
     /// `peer` names a client in `header`, and is not one of `server.trusted_proxies`.
     pub(crate) fn client_header_ignored(peer: IpAddr, header: &HeaderName) =
         info!(%peer, %header,
@@ -244,11 +278,6 @@ pub(crate) fn spans_dropped(
     warn!(target: TARGET, collector, error, count, interval_ms, help, "spans dropped");
 }
 
-/// The collector takes spans again.
-pub(crate) fn collector_recovered(collector: &CollectorAddress, away: Duration) {
-    info!(target: TARGET, %collector, away_ms = millis(away), "collector recovered");
-}
-
 /// The file with the plans of customers has changed, and is in force.
 pub(crate) fn plans_loaded(file: &dyn Display, counts: LineCounts) {
     let LineCounts { before, now: lines } = counts;
@@ -298,29 +327,6 @@ pub(crate) fn override_too_small(set: &OverrideEvent<'_>, holds: u64, cost: Cost
     warn!(target: TARGET, limit, key, rate, holds, cost, help, "override too small");
 }
 
-/// An override no longer applies in this process.
-pub(crate) fn override_ended(set: &OverrideEvent<'_>) {
-    let OverrideEvent { limit, key, wanted: WantedFigures { rate, .. }, .. } = *set;
-    info!(target: TARGET, limit, key = shown(key), rate, "override ended");
-}
-
-/// A limit's `ban` has banned a key for this time, after `count` rejections.
-pub(crate) fn banned(limit: &str, key: &str, count: u64, lasts: Duration) {
-    info!(target: TARGET, limit, key = shown(key), count, lasts_ms = millis(lasts), "banned");
-}
-
-/// A key was not banned: the overrides that run leave no place for one more ban of this limit, or for one more key of the
-/// client.
-pub(crate) fn bans_full(limit: &str, most: usize) {
-    let help = "see who is banned with `tidegate limits list`; if these are many, a longer `for` or a lower limit helps little: block them in front of tidegate";
-    warn!(target: TARGET, limit, most, help, "bans full");
-}
-
-/// An operator reset a key's bucket.
-pub(crate) fn bucket_reset(limit: &str, key: &str) {
-    info!(target: TARGET, limit, key = shown(key), "bucket reset");
-}
-
 /// A key's text as the log shows it.
 pub(crate) fn shown(key: &str) -> String {
     let mut text = String::new();
@@ -344,18 +350,6 @@ pub(crate) struct RefusedRequests {
     pub(crate) route: Arc<str>,
 }
 
-/// `count` requests were refused in this way since the last such line. `client` was the last one.
-pub(crate) fn refused(
-    refused: &RefusedRequests,
-    client: &IpAddr,
-    count: u64,
-    interval_ms: Option<u64>,
-) {
-    let RefusedRequests { reason, limit, route } = refused;
-    let limit = limit.as_ref().map(Name::as_str);
-    warn!(target: TARGET, reason, limit, route = &**route, %client, count, interval_ms, "refused");
-}
-
 /// A failed exchange with a server of an upstream.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FailedExchange {
@@ -363,18 +357,6 @@ pub(crate) struct FailedExchange {
     pub(crate) server: String,
     pub(crate) route: String,
     pub(crate) error: String,
-}
-
-/// `count` exchanges with an upstream failed in this way since the last such line. Their clients got an
-/// error, or only a part of the answer.
-pub(crate) fn upstream_failed(
-    failed: &FailedExchange,
-    (): &(),
-    count: u64,
-    interval_ms: Option<u64>,
-) {
-    let FailedExchange { upstream, server, route, error } = failed;
-    warn!(target: TARGET, upstream, server, route, error, count, interval_ms, "upstream failed");
 }
 
 /// Logs what happens to the addresses of a server's name.

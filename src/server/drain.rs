@@ -24,13 +24,6 @@ pub(super) enum ProcessEnd {
     HandedOver,
 }
 
-/// Why a wait is over.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Waited {
-    ToTheEnd,
-    ForASignal,
-}
-
 impl Supervisor {
     /// Takes traffic for `shutdown_delay`, waits for the requests under way, for at most `drain_timeout`, and
     /// stops the workers.
@@ -60,10 +53,10 @@ impl Supervisor {
         events::draining();
         self.process.draining.store(true, Ordering::Relaxed);
         // The configuration still changes within the delay, since the process takes all traffic.
-        let is_over = self.attend_until(sleep(delay)).await?;
+        let waited = self.attend_until(sleep(delay)).await?;
         // This comes before the next await, so that it also happens if a second signal ends the delay.
         self.sockets.remove();
-        if is_over == Waited::ToTheEnd {
+        if waited.is_some() {
             self.draining.send_replace(true);
             let time_limit = self.published.borrow().plan.server.drain_timeout;
             // Requests are held for three quarters of the time at most. The last quarter is for their
@@ -80,7 +73,7 @@ impl Supervisor {
             });
             let waited = self.attend_until(finished).await?;
             let cut = self.process.connections.open() + self.process.abandoned.len();
-            if waited == Waited::ToTheEnd && cut > 0 {
+            if waited.is_some() && cut > 0 {
                 events::connections_cut(cut);
             }
         }
@@ -94,14 +87,14 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Waits for `end`, or until a signal says that the process must end at once. Log summaries go on.
-    async fn attend_until(&mut self, end: impl Future) -> Result<Waited, String> {
+    /// Waits for `end`. `None` if a signal says before that the process must end at once. Log summaries go on.
+    async fn attend_until<T>(&mut self, end: impl Future<Output = T>) -> Result<Option<T>, String> {
         let mut end = pin!(end);
         loop {
             tokio::select! {
-                _ = &mut end => return Ok(Waited::ToTheEnd),
+                end = &mut end => return Ok(Some(end)),
                 occasion = self.occasions.next() => match occasion {
-                    Occasion::End => return Ok(Waited::ForASignal),
+                    Occasion::End => return Ok(None),
                     // While the process waits for the requests under way, the configuration does not change.
                     Occasion::Look | Occasion::Reload
                         if *self.draining.borrow() => {}

@@ -10,9 +10,8 @@ mod table;
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
-use std::collections::hash_map::RandomState;
 use std::fmt::Display;
-use std::hash::BuildHasher;
+use std::hash::BuildHasher as _;
 use std::mem::take;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -20,7 +19,6 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 use parking_lot::Mutex;
-use siphasher::sip128::SipHasher13;
 use tracing::{info, warn};
 
 use self::table::{EventEntry, EventShard, Group, Others, Window};
@@ -29,7 +27,7 @@ use crate::limit::algorithm::Algorithm;
 use crate::limit::decision::Outcome;
 use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
-use crate::observe::millis_up;
+use crate::observe::{KEY_HASHER, millis_up};
 use crate::plan::ThrottleLog;
 
 /// The most lines of an interval: `LINES - 1` for single keys, and one for all other keys. There are two exceptions.
@@ -72,8 +70,6 @@ pub(crate) struct ThrottleEvent<'e> {
 }
 
 const REJECTED: &str = "rejected";
-const MARKED: &str = "marked";
-const SHADOW: &str = "shadow";
 
 impl ThrottleEvent<'_> {
     /// The value of `decision` in the log.
@@ -81,8 +77,8 @@ impl ThrottleEvent<'_> {
         match (self.mode, self.outcome) {
             (Mode::Enforce, Outcome::Reject { .. }) => REJECTED,
             (Mode::Enforce, Outcome::Allow | Outcome::Delay(_)) => "delayed",
-            (Mode::Mark, Outcome::Reject { .. }) => MARKED,
-            (Mode::Mark | Mode::Shadow | Mode::Candidate, _) => SHADOW,
+            (Mode::Mark, Outcome::Reject { .. }) => "marked",
+            (Mode::Mark | Mode::Shadow | Mode::Candidate, _) => "shadow",
         }
     }
 }
@@ -104,19 +100,15 @@ pub(crate) struct Throttled {
     /// Locked for a new entry, for a summary, and by a scrape of the metrics. A thread that holds a shard's lock may
     /// take this lock. A thread that holds this lock must not take a shard's lock.
     window: Mutex<Window>,
-    secret: (u64, u64),
 }
 
 impl Throttled {
     /// Starts without counts. `interval` is the time between two summaries.
     pub(crate) fn new(mode: ThrottleLog, interval: Duration) -> Self {
-        // The secrets of the hash are random: a client cannot find two keys with the same hash.
-        let random = RandomState::new();
         let shard = |_| Mutex::new(EventShard { mode, entries: HashMap::new() });
         Self {
             shards: (0..SHARDS).map(shard).collect(),
             window: Mutex::new(Window::new(mode, interval)),
-            secret: (random.hash_one(0), random.hash_one(1)),
         }
     }
 
@@ -168,7 +160,7 @@ impl Throttled {
     /// Counts the event. `is_shown` is false if another limit has rejected the same request, and the line of that
     /// limit shows the request. Returns whether the event is logged at once, in its own line.
     fn count(&self, event: &ThrottleEvent<'_>, is_shown: bool, now: Timestamp) -> bool {
-        let id = self.identity(event);
+        let id = identity(event);
         let Some(shard) = self.shards.get(shard_index(id)) else { return false };
         let mut shard = shard.lock();
         let is_summed = is_shown && shard.mode == ThrottleLog::Summary;
@@ -235,7 +227,7 @@ impl Throttled {
 
     /// The entries with the most events that no line has yet. At most as many entries are chosen as there are lines for
     /// single keys.
-    fn heaviest(&self) -> HashSet<u128> {
+    fn heaviest(&self) -> HashSet<u64> {
         let mut counts = Vec::new();
         for shard in &self.shards {
             let shard = shard.lock();
@@ -247,20 +239,6 @@ impl Throttled {
             counts.truncate(LINES - 1);
         }
         counts.into_iter().map(|(_, id)| id).collect()
-    }
-
-    /// A hash of limit, key and decision. It has 128 bits and depends on secrets, so in practice two hashes are never
-    /// equal. Therefore the table stores no keys.
-    fn identity(&self, event: &ThrottleEvent<'_>) -> u128 {
-        let decision = match event.decision() {
-            REJECTED => 0,
-            MARKED => 1,
-            SHADOW => 2,
-            _ => 3,
-        };
-        // Limit and decision are part of the secrets. Only the key is left to hash.
-        let secret = (self.secret.0 ^ event.limit.fingerprint(), self.secret.1 ^ decision);
-        SipHasher13::new_with_keys(secret.0, secret.1).hash(event.key).as_u128()
     }
 }
 
@@ -307,7 +285,13 @@ fn write_others(group: &Group, others: &Others, interval: Duration) {
     );
 }
 
-fn shard_index(id: u128) -> usize {
+/// A hash of limit, key and decision. It depends on a secret, so no client can find two keys with the same hash.
+/// Therefore the table stores no keys.
+fn identity(event: &ThrottleEvent<'_>) -> u64 {
+    KEY_HASHER.hash_one((event.limit.fingerprint(), event.decision(), event.key))
+}
+
+fn shard_index(id: u64) -> usize {
     usize::from(id.to_be_bytes()[0]) % SHARDS
 }
 

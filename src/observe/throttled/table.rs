@@ -28,7 +28,7 @@ pub(super) const OWN_ENTRIES: usize = 20;
 #[derive(Debug)]
 pub(super) struct EventShard {
     pub(super) mode: ThrottleLog,
-    pub(super) entries: HashMap<u128, EventEntry>,
+    pub(super) entries: HashMap<u64, EventEntry>,
 }
 
 /// The events of one limit, key and decision.
@@ -100,9 +100,9 @@ pub(super) struct Others {
 
 impl GroupCounts {
     /// Adds the events of an entry since the last summary to the group's episode. `id` is the key's hash.
-    pub(super) fn add(&mut self, id: u128, count: u64, last: Timestamp) {
+    pub(super) fn add(&mut self, id: u64, count: u64, last: Timestamp) {
         if let Some(episode) = self.episode.as_mut().filter(|_| count > 0) {
-            episode.add(u64::try_from(id >> 64).unwrap_or_default(), count, last);
+            episode.add(id, count, last);
         }
     }
 

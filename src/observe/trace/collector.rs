@@ -5,11 +5,9 @@
 //! SDK would bring a second HTTP stack and threads of its own. A batch that failed is not sent again: if the collector
 //! had taken it, each span would come twice.
 
-use std::io;
 use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
-use h2::RecvStream;
 use h2::client::{self, SendRequest};
 use http::header::{CONTENT_TYPE, TE, USER_AGENT};
 use http::{HeaderMap, Request, StatusCode};
@@ -43,39 +41,21 @@ const PREFIX: usize = 5;
 #[derive(Debug)]
 pub(super) struct CollectorConnection {
     pub(super) address: CollectorAddress,
+    /// What each call begins with.
+    request: Request<()>,
     sender: SendRequest<Bytes>,
     driver: AbortOnDropHandle<()>,
 }
 
-/// Why spans were not sent, or not taken.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum ExportError {
-    #[error("cannot connect: {0}")]
-    Connect(#[from] io::Error),
-    #[error("the exchange broke off: {0}")]
-    Broken(#[from] h2::Error),
-    #[error("no answer in time")]
-    Timeout,
-    #[error("it answered with the HTTP status {0}, which is no gRPC")]
-    Http(StatusCode),
-    #[error("its answer is no gRPC: it has no grpc-status")]
-    NoStatus,
-    #[error("it answered with the gRPC status {status}: {message}")]
-    Refused { status: String, message: String },
-    #[error("its answer is no answer of OTLP")]
-    Message,
+/// Why spans were not sent, or not taken: the kind, and the words for it.
+pub(super) type ExportError = (DropReason, String);
+
+fn unanswered(why: &str) -> ExportError {
+    (DropReason::Answer, why.to_owned())
 }
 
-impl ExportError {
-    /// Why the spans of the export are dropped.
-    pub(super) fn reason(&self) -> DropReason {
-        match self {
-            Self::Connect(_) => DropReason::Connect,
-            Self::Timeout => DropReason::Timeout,
-            Self::Broken(_) | Self::Http(_) | Self::NoStatus | Self::Message => DropReason::Answer,
-            Self::Refused { .. } => DropReason::Refused,
-        }
-    }
+fn broken(error: h2::Error) -> ExportError {
+    unanswered(&format!("the exchange broke off: {error}"))
 }
 
 impl CollectorConnection {
@@ -84,13 +64,21 @@ impl CollectorConnection {
         dialer: &Dialer,
     ) -> Result<Self, ExportError> {
         let (tell, host) = (events::server_address(&address), address.host.as_str());
-        let stream = dialer.connect(host, address.port, CONNECT_TIMEOUT, tell).await?;
-        let (sender, connection) = client::handshake(stream).await?;
+        let stream = dialer.connect(host, address.port, CONNECT_TIMEOUT, tell).await;
+        let stream =
+            stream.map_err(|error| (DropReason::Connect, format!("cannot connect: {error}")))?;
+        let (sender, connection) = client::handshake(stream).await.map_err(broken)?;
         let driver = tokio::spawn(async move {
             // The call under way gets the same error, and reports it.
             let _ = connection.await;
         });
-        Ok(Self { address, sender, driver: AbortOnDropHandle::new(driver) })
+        let request = Request::post(address.to_string() + PATH)
+            .header(CONTENT_TYPE, "application/grpc")
+            .header(TE, "trailers")
+            .header(USER_AGENT, concat!(env!("CARGO_PKG_NAME"), "/", env!("CARGO_PKG_VERSION")))
+            .body(())
+            .map_err(|error| (DropReason::Connect, error.to_string()))?;
+        Ok(Self { address, request, sender, driver: AbortOnDropHandle::new(driver) })
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -106,60 +94,57 @@ impl CollectorConnection {
         &mut self,
         spans: &ExportTraceServiceRequest,
     ) -> Result<Option<(u64, String)>, ExportError> {
-        let mut sender = self.sender.clone().ready().await?;
-        let (answer, mut body) = sender.send_request(request(&self.address)?, false)?;
-        body.send_data(framed(spans), true)?;
-        let (head, mut body) = answer.await?.into_parts();
-        if head.status != StatusCode::OK {
-            return Err(ExportError::Http(head.status));
+        let (status, message, fields) = self.call(framed(spans)).await.map_err(broken)?;
+        if status != StatusCode::OK {
+            let why = format!("it answered with the HTTP status {status}, which is no gRPC");
+            return Err(unanswered(&why));
         }
-        let message = read(&mut body).await?;
-        // An answer without a message has its status in the head.
-        succeeded(&body.trailers().await?.unwrap_or(head.headers))?;
+        let text = |name| fields.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()));
+        let cut = |text: &str| start(text, LONGEST).to_owned();
+        match text("grpc-status") {
+            None => return Err(unanswered("its answer is no gRPC: it has no grpc-status")),
+            Some(status) if status != "0" => {
+                let message = text("grpc-message").unwrap_or_default();
+                let message = cut(&String::from_utf8_lossy(&percent::decode(&message)));
+                let status = cut(&status);
+                let why = format!("it answered with the gRPC status {status}: {message}");
+                return Err((DropReason::Refused, why));
+            }
+            Some(_) => {}
+        }
         // No message at all is against the protocol, but the status says clearly that the spans were taken.
         let message = match message.split_at_checked(PREFIX) {
-            None if message.is_empty() => ExportTraceServiceResponse::default(),
-            Some(([0, ..], message)) => {
-                ExportTraceServiceResponse::decode(message).map_err(|_| ExportError::Message)?
-            }
-            Some(_) | None => return Err(ExportError::Message),
+            None if message.is_empty() => Some(ExportTraceServiceResponse::default()),
+            Some(([0, ..], message)) => ExportTraceServiceResponse::decode(message).ok(),
+            Some(_) | None => None,
         };
+        let message = message.ok_or_else(|| unanswered("its answer is no answer of OTLP"))?;
         Ok(message.partial_success.and_then(|partial| {
             let spans = u64::try_from(partial.rejected_spans).ok().filter(|spans| *spans > 0)?;
-            Some((spans, start(&partial.error_message, LONGEST).to_owned()))
+            Some((spans, cut(&partial.error_message)))
         }))
     }
-}
 
-/// Reads the messages of an answer.
-async fn read(body: &mut RecvStream) -> Result<BytesMut, ExportError> {
-    let mut message = BytesMut::new();
-    while let Some(piece) = body.data().await {
-        let piece = piece?;
-        message.extend_from_slice(&piece);
-        if message.len() > MOST {
-            return Err(ExportError::Message);
+    /// Sends a message. Returns the status, the message and the last fields of the answer.
+    async fn call(&self, message: Bytes) -> Result<(StatusCode, BytesMut, HeaderMap), h2::Error> {
+        let mut sender = self.sender.clone().ready().await?;
+        let (answer, mut body) = sender.send_request(self.request.clone(), false)?;
+        body.send_data(message, true)?;
+        let (head, mut body) = answer.await?.into_parts();
+        let mut message = BytesMut::new();
+        while let Some(piece) = body.data().await {
+            let piece = piece?;
+            message.extend_from_slice(&piece);
+            if message.len() > MOST {
+                return Ok((head.status, message, head.headers));
+            }
+            // This fails only if the stream has ended.
+            let _ = body.flow_control().release_capacity(piece.len());
         }
-        // This fails only if the stream has ended.
-        let _ = body.flow_control().release_capacity(piece.len());
+        // An answer without a message has its status in the head.
+        let fields = body.trailers().await?.unwrap_or(head.headers);
+        Ok((head.status, message, fields))
     }
-    Ok(message)
-}
-
-const STATUS: &str = "grpc-status";
-const REASON: &str = "grpc-message";
-
-/// Checks the status of a call.
-fn succeeded(fields: &HeaderMap) -> Result<(), ExportError> {
-    let text = |name| fields.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()));
-    let status = text(STATUS).ok_or(ExportError::NoStatus)?;
-    if status == "0" {
-        return Ok(());
-    }
-    let message = text(REASON).unwrap_or_default();
-    let cut = |text: &str| start(text, LONGEST).to_owned();
-    let message = cut(&String::from_utf8_lossy(&percent::decode(&message)));
-    Err(ExportError::Refused { status: cut(&status), message })
 }
 
 /// The message as gRPC sends it.
@@ -170,12 +155,4 @@ fn framed(spans: &ExportTraceServiceRequest) -> Bytes {
     message.put_u32(u32::try_from(spans.len()).unwrap_or(u32::MAX));
     message.put_slice(&spans);
     message.freeze()
-}
-
-fn request(address: &CollectorAddress) -> io::Result<Request<()>> {
-    let request = Request::post(address.to_string() + PATH)
-        .header(CONTENT_TYPE, "application/grpc")
-        .header(TE, "trailers")
-        .header(USER_AGENT, concat!(env!("CARGO_PKG_NAME"), "/", env!("CARGO_PKG_VERSION")));
-    request.body(()).map_err(io::Error::other)
 }

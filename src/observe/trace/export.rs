@@ -130,10 +130,10 @@ impl Exporter {
         if batch.is_empty() {
             return Some(0);
         }
-        let out_of_time = out_of_time(self.orders.clone());
+        let orders = self.orders.clone();
         let sent = tokio::select! {
             sent = self.send(collector.clone(), batch) => sent,
-            () = out_of_time => Err(ExportError::Timeout),
+            () = out_of_time(orders) => Err((DropReason::Timeout, "no answer in time".to_owned())),
         };
         let now = Instant::now();
         match sent {
@@ -147,9 +147,9 @@ impl Exporter {
                 self.drop_spans(DropReason::Refused, &error, spans.min(count as u64));
                 Some(count)
             }
-            Err(error) => {
+            Err((reason, error)) => {
                 self.failing_since.get_or_insert(now);
-                self.drop_spans(error.reason(), &error.to_string(), count as u64);
+                self.drop_spans(reason, &error, count as u64);
                 None
             }
         }

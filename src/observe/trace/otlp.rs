@@ -108,7 +108,7 @@ fn attributes(span: &RequestDetails) -> Vec<KeyValue> {
     let method = if is_known { span.method.as_str() } else { "_OTHER" };
     let mut all = vec![
         text("http.request.method", method),
-        text("url.path", cut(&span.path)),
+        text("url.path", &span.path),
         text("url.scheme", span.scheme),
         text("client.address", &span.client.to_string()),
         text("network.protocol.name", "http"),
