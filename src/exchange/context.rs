@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::client::ClientConnection;
 use super::record::RequestRecord;
-use super::{Active, Exchange, WorkerTasks, request_id};
+use super::{Active, Exchange, WorkerTasks};
 use crate::clock::Clock;
 use crate::observe::metrics::WorkerMetrics;
 use crate::throttle::Throttle;
@@ -70,11 +70,6 @@ impl WorkerContext {
         via: Option<&'static str>,
     ) -> RequestRecord {
         exchange.is_second = client.begin(exchange.began);
-        let mut record = RequestRecord::begin(self.active(), client, exchange, via);
-        let server = &record.active.plan.server;
-        let trusted = || record.is_of_trusted_proxy();
-        let (began, headers) = (exchange.began, &mut exchange.head.headers);
-        record.request_id = request_id::name(&self.clock, server, trusted, began, headers);
-        record
+        RequestRecord::begin(self.active(), client, exchange, via, &self.clock)
     }
 }

@@ -13,10 +13,11 @@ use tokio::time::Instant;
 use tracing::info;
 
 use super::client::ClientConnection;
-use super::{Active, Exchange, trace};
+use super::{Active, Exchange, request_id, trace};
 use crate::answer::protocol::Protocol;
 use crate::answer::refusal::{Refusal, client_gone};
 use crate::answer::response::OwnResponse;
+use crate::clock::Clock;
 use crate::limit::name::Name;
 use crate::observe::events::{FailedExchange, RefusedRequests};
 use crate::observe::metrics::{DecisionKind, RouteCounter, UpstreamFailure};
@@ -74,9 +75,11 @@ impl RequestRecord {
         client: &Rc<ClientConnection>,
         exchange: &mut Exchange,
         via: Option<&'static str>,
+        clock: &Clock,
     ) -> Self {
         let Exchange { began, head, protocol, .. } = exchange;
-        let trusted = || is_trusted(&active, client, via);
+        let server = &active.plan.server;
+        let trusted = || via.is_some() || server.trust.trusts_peer(client.peer.address);
         let ids = trace::begin(&active.plan, trusted, &mut head.headers);
         let address = client.peer.address.as_client();
         let details = (active.plan.log.access || ids.is_some()).then(|| {
@@ -102,6 +105,7 @@ impl RequestRecord {
                 answer: None,
             })
         });
+        let request_id = request_id::name(clock, server, trusted, *began, &mut head.headers);
         Self {
             client: client.clone(),
             began: *began,
@@ -116,16 +120,11 @@ impl RequestRecord {
             version: head.version,
             body_end: BodyEnd::default(),
             sent: 0,
-            request_id: None,
+            request_id,
             protocol: *protocol,
             via,
             is_silent: false,
         }
-    }
-
-    /// Whether a trusted proxy sent the request.
-    pub(super) fn is_of_trusted_proxy(&self) -> bool {
-        is_trusted(&self.active, &self.client, self.via)
     }
 
     /// Notes what the head of the request means.
@@ -304,10 +303,6 @@ impl RequestRecord {
 pub(crate) fn traced(details: &mut Option<Box<RequestDetails>>) -> Option<&mut LimitAnswers> {
     let details = details.as_mut().filter(|details| details.ids.is_some())?;
     Some(&mut details.limits)
-}
-
-fn is_trusted(active: &Active, client: &ClientConnection, via: Option<&str>) -> bool {
-    via.is_some() || active.plan.server.trust.trusts_peer(client.peer.address)
 }
 
 /// Counts and logs a malformed request, which is answered with `status`. `via` is as in

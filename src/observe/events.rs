@@ -109,6 +109,17 @@ events! {
     pub(crate) fn collector_recovered(collector: &CollectorAddress, away: Duration) =
         info!(%collector, away_ms = millis(away), "collector recovered");
 
+    /// An override begins to apply in this process.
+    pub(crate) fn override_set(set: &OverrideEvent<'_>) =
+        info!(limit = set.limit, key = shown(set.key), rate = set.wanted.rate, burst = set.wanted.burst,
+            queue = set.wanted.queue, until = set.until.map(date_and_time), reason = set.reason, "override set");
+
+    /// The bucket of an override can never hold what a request costs: the cost has risen since the override was set.
+    pub(crate) fn override_too_small(set: &OverrideEvent<'_>, holds: u64, cost: Cost) =
+        warn!(limit = set.limit, key = shown(set.key), rate = set.wanted.rate, holds, cost = cost.get(),
+            help = "no request of this key passes: set the override again with more tokens, or reset it",
+            "override too small");
+
     /// An override no longer applies in this process.
     pub(crate) fn override_ended(set: &OverrideEvent<'_>) =
         info!(limit = set.limit, key = shown(set.key), rate = set.wanted.rate, "override ended");
@@ -307,24 +318,6 @@ pub(crate) struct OverrideEvent<'o> {
     pub(crate) reason: Option<&'o str>,
     /// When it ends. `None`: it stays until somebody ends it.
     pub(crate) until: Option<Timestamp>,
-}
-
-/// An override begins to apply in this process.
-pub(crate) fn override_set(set: &OverrideEvent<'_>) {
-    let OverrideEvent { limit, key, wanted, reason, until } = *set;
-    let WantedFigures { rate, burst, queue } = wanted;
-    let (key, until) = (shown(key), until.map(date_and_time));
-    let until = until.as_deref();
-    info!(target: TARGET, limit, key, rate, burst, queue, until, reason, "override set");
-}
-
-/// The bucket of an override can never hold what a request costs: the cost has risen since the override was set.
-pub(crate) fn override_too_small(set: &OverrideEvent<'_>, holds: u64, cost: Cost) {
-    let OverrideEvent { limit, key, wanted: WantedFigures { rate, .. }, .. } = *set;
-    let (key, cost) = (shown(key), cost.get());
-    let help =
-        "no request of this key passes: set the override again with more tokens, or reset it";
-    warn!(target: TARGET, limit, key, rate, holds, cost, help, "override too small");
 }
 
 /// A key's text as the log shows it.

@@ -99,7 +99,12 @@ pub(crate) enum DecisionKind {
 impl Metrics {
     /// The counters of `workers` workers, at least one.
     pub fn new(workers: usize) -> Arc<Self> {
-        let workers = (0..workers.max(1)).map(|_| Arc::default());
+        let workers = (0..workers.max(1)).map(|_| {
+            let worker = Arc::<WorkerMetrics>::default();
+            // The first counter is that of requests without a route.
+            worker.route(&NO_ROUTE.into());
+            worker
+        });
         Arc::new(Self { workers: workers.collect() })
     }
 
@@ -267,7 +272,7 @@ impl Drop for Http2Counted {
 }
 
 /// Names come from the configuration. Clients cannot choose them, so a fast hash is enough.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Counts {
     /// By [`RouteCounter`].
     requests: Vec<Requests>,
@@ -312,21 +317,6 @@ impl Counts {
     fn upstream(&mut self, name: &Name) -> &mut UpstreamCounts {
         let known = self.upstreams.entry(name.fingerprint());
         &mut known.or_insert_with(|| (name.clone(), UpstreamCounts::default())).1
-    }
-}
-
-impl Default for Counts {
-    fn default() -> Self {
-        Self {
-            requests: vec![Requests::of(NO_ROUTE.into())],
-            routes: HashMap::from_iter([(NO_ROUTE.into(), RouteCounter::NO_ROUTE)]),
-            decisions: HashMap::default(),
-            upstreams: HashMap::default(),
-            asked: AskedCounts::new(),
-            refused: RefusedCounts::new(),
-            shadow_refused: BTreeMap::new(),
-            store_seconds: Histogram::default(),
-        }
     }
 }
 

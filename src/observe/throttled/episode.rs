@@ -10,7 +10,7 @@ use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
 use crate::observe::distinct::DistinctKeys;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Episode {
     began: Timestamp,
     last: Timestamp,
@@ -27,15 +27,7 @@ pub(super) struct Episode {
 
 impl Episode {
     pub(super) fn new(now: Timestamp) -> Self {
-        Self {
-            began: now,
-            last: now,
-            keys: DistinctKeys::default(),
-            count: 0,
-            keys_now: 0,
-            keys_before: 0,
-            goes_on: true,
-        }
+        Self { began: now, last: now, goes_on: true, ..Self::default() }
     }
 
     /// Adds `count` rejections of a key. `id` is the key's hash, and `last` the time of the last rejection.

@@ -129,16 +129,12 @@ impl Throttled {
     /// Writes the summaries if an interval has ended by `now`. To be called a few times in each interval. A
     /// call costs little while the interval still runs.
     pub(crate) fn tick(&self, now: Timestamp) {
-        let ended = self.window.lock().next_interval(now);
-        if let Some(interval) = ended {
-            self.summarise(interval, true);
-        }
+        self.summarise(now, true);
     }
 
     /// Writes all counts that no line has yet. The end of the process calls this, too.
     pub(crate) fn flush(&self, now: Timestamp) {
-        let elapsed = self.window.lock().restart(now);
-        self.summarise(elapsed, false);
+        self.summarise(now, false);
     }
 
     /// Keys that this limit rejected in the last summary interval.
@@ -189,9 +185,11 @@ impl Throttled {
         at_once
     }
 
-    /// Writes the summaries. `is_over` says whether the interval has ended. Before its end, nobody knows whether the
-    /// throttling of a limit has ended.
-    fn summarise(&self, interval: Duration, is_over: bool) {
+    /// Writes the summaries. If `is_regular`, this happens only after whole intervals. Before the end of an interval,
+    /// nobody knows whether the throttling of a limit has ended.
+    fn summarise(&self, now: Timestamp, is_regular: bool) {
+        let passed = self.window.lock().next_interval(now, is_regular);
+        let Some(interval) = passed else { return };
         let mut chosen = self.heaviest();
         let mut spare = LINES - 1 - chosen.len();
         let mut lines = Vec::new();
@@ -214,7 +212,7 @@ impl Throttled {
                 is_kept
             });
         }
-        let others = self.window.lock().close(spare, is_over);
+        let others = self.window.lock().close(spare, is_regular);
         // The most throttled keys come first: operators look for these keys.
         lines.sort_by_key(|(_, count)| Reverse(*count));
         for (seen, count) in lines {

@@ -258,24 +258,17 @@ impl Window {
         episode.map_or(0, Episode::keys_of_last_interval)
     }
 
-    /// Begins the next interval if the running one has ended, and returns the length of the ended one.
-    /// Intervals follow each other without a gap, even if this is called late.
-    pub(super) fn next_interval(&mut self, now: Timestamp) -> Option<Duration> {
+    /// Begins the next interval, and returns the length of the last one. If `is_regular`, only whole intervals end.
+    /// They follow each other without a gap, even if this is called late.
+    pub(super) fn next_interval(&mut self, now: Timestamp, is_regular: bool) -> Option<Duration> {
         let start = self.start?;
         let elapsed = now.micros_since(start);
-        let ended = elapsed - elapsed % self.interval;
-        if ended == 0 {
+        let ended = if is_regular { elapsed - elapsed % self.interval } else { elapsed };
+        if is_regular && ended == 0 {
             return None;
         }
         self.start = Some(start.plus_micros(ended));
         Some(Duration::from_micros(ended))
-    }
-
-    /// Begins the next interval now, and returns the length of the last one.
-    pub(super) fn restart(&mut self, now: Timestamp) -> Duration {
-        let elapsed = self.start.map_or(0, |start| now.micros_since(start));
-        self.start = self.start.map(|_| now);
-        Duration::from_micros(elapsed)
     }
 
     /// Ends a summary, and returns the counts of the keys that share a line. `lines_left` is the number of lines for

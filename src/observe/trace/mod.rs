@@ -53,14 +53,11 @@ impl SpanQueue {
     pub(crate) fn put(&self, span: Box<RequestDetails>) {
         let mut waiting = self.waiting.lock();
         if waiting.len() >= MOST {
-            drop(waiting);
             self.overflow.fetch_add(1, Ordering::Relaxed);
             return;
         }
         waiting.push_back(span);
-        let is_batch = waiting.len() == BATCH;
-        drop(waiting);
-        if is_batch {
+        if waiting.len() == BATCH {
             self.has_batch.notify_one();
         }
     }
