@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use super::{Failure, load};
 use crate::config;
 use crate::plan::AdminSpec;
-use crate::replay::report::length;
+use crate::replay::report::{length, percent, printable};
 
 /// The timeout for a question and its answer. The proxy may wait for Redis meanwhile.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -142,16 +142,6 @@ impl AdminClient {
         }
     }
 
-    /// Sends a request. Returns the answer's JSON, or `null` if it has no body.
-    pub(super) fn json(
-        &self,
-        method: &Method,
-        path: &str,
-        body: Option<&str>,
-    ) -> Result<Value, Failure> {
-        self.read_json(wait_for(self.ask(method, path, body, PATIENCE)))
-    }
-
     /// Asks for JSON with this member. An answer without the member is from another server, and is an error.
     pub(super) fn get(&self, path: &str, member: &str) -> Result<Value, Failure> {
         let value = self.json(&Method::GET, path, None)?;
@@ -164,17 +154,15 @@ impl AdminClient {
         Ok(value)
     }
 
-    /// Like [`AdminClient::json`] for GET, in the caller's runtime.
-    pub(super) async fn get_json(
+    /// Sends a request. Returns the answer's JSON, or `null` if it has no body.
+    pub(super) fn json(
         &self,
+        method: &Method,
         path: &str,
-        time_limit: Duration,
+        body: Option<&str>,
     ) -> Result<Value, Failure> {
-        self.read_json(self.ask(&Method::GET, path, None, time_limit).await)
-    }
-
-    fn read_json(&self, answer: Result<Response<Bytes>, String>) -> Result<Value, Failure> {
         let at = &self.authority;
+        let answer = wait_for(self.ask(method, path, body, PATIENCE));
         let answer = answer.map_err(|why| Failure::run(format!("{at} {why}")))?;
         let value = serde_json::from_slice::<Value>(answer.body()).unwrap_or(Value::Null);
         let status = answer.status();
@@ -261,18 +249,60 @@ pub(super) fn list<'v>(value: &'v Value, name: &str) -> &'v [Value] {
 
 /// A value of an answer as a person reads it. A missing value is a dash.
 pub(super) fn text(value: &Value) -> String {
-    match value {
-        Value::Null => "-".to_owned(),
-        Value::String(text) => text.clone(),
-        Value::Array(values) if values.is_empty() => "-".to_owned(),
-        Value::Array(values) => values.iter().map(text).collect::<Vec<_>>().join(", "),
-        value => value.to_string(),
-    }
+    let parts: Vec<_> = match value {
+        Value::Null => Vec::new(),
+        Value::String(text) => return text.clone(),
+        Value::Bool(is_so) => return if *is_so { "yes" } else { "no" }.to_owned(),
+        Value::Number(number) => return number.to_string(),
+        Value::Array(values) => values.iter().map(text).collect(),
+        Value::Object(values) => {
+            values.iter().map(|(name, value)| format!("{name} {}", text(value))).collect()
+        }
+    };
+    if parts.is_empty() { "-".to_owned() } else { parts.join(", ") }
 }
 
 /// Milliseconds of an answer as a person reads them.
 pub(super) fn time(value: &Value) -> String {
     value.as_u64().map_or_else(|| text(value), length)
+}
+
+/// A column of a table: its title, and the member that it shows, as a JSON pointer (RFC 6901).
+pub(super) type Column<'c> = (&'c str, &'c str);
+
+/// Values under the titles of their columns. Each column is as wide as its widest cell.
+pub(super) fn table(columns: &[Column<'_>], values: &[Value]) -> String {
+    let titles = columns.iter().map(|(title, _)| (*title).to_owned()).collect();
+    let row = |value| columns.iter().map(|(_, member)| cell(value, member)).collect();
+    let rows: Vec<Vec<_>> = std::iter::once(titles).chain(values.iter().map(row)).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: Vec<_> = (0..columns.len()).filter_map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// A member of a value as a person reads it. The end of its name says its unit.
+fn cell(value: &Value, member: &str) -> String {
+    let value = value.pointer(member).unwrap_or(&Value::Null);
+    match value.as_f64() {
+        Some(number) if member.contains("per_second") => rate(number),
+        Some(number) if member.ends_with("_percent") => percent(number / 100.0),
+        Some(_) if member.ends_with("_ms") => time(value),
+        _ => printable(&text(value)),
+    }
+}
+
+/// A number a second, with at most five characters and a unit.
+fn rate(number: f64) -> String {
+    match number {
+        ..99.95 => format!("{number:.1}"),
+        99.95..99_999.5 => format!("{number:.0}"),
+        99_999.5..99_999_500.0 => format!("{:.0}k", number / 1e3),
+        _ => format!("{:.0}M", number / 1e6),
+    }
 }
 
 #[cfg(test)]

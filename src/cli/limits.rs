@@ -8,7 +8,7 @@ use http::Method;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
-use super::admin::{AdminClient, AdminOptions, list, text, time};
+use super::admin::{AdminClient, AdminOptions, Column, list, table, text, time};
 use super::{CommandResult, Failure, print};
 use crate::config::enumerate;
 use crate::limit::key::KeyBuilder;
@@ -107,27 +107,26 @@ pub(super) fn limits(limits: &LimitsArgs) -> CommandResult {
             print(if list.json { all.to_string() } else { listed(&all) })
         }
         LimitsCommand::Get(get) => {
-            let client = get.named.admin.client()?;
-            let (limit, all) = get.named.limit(&client)?;
-            if get.named.key.is_empty() && !parts(&limit).is_empty() {
-                let of_limit = |one: &Value| one["limit"] == limit["name"];
-                let overrides: Vec<_> =
-                    list(&all, "overrides").iter().filter(|one| of_limit(one)).collect();
+            let (client, all) = get.named.ask()?;
+            let limit = get.named.limit(&all)?;
+            if get.named.key.is_empty() && !parts(limit).is_empty() {
+                let of_limit = |one: &&Value| one["limit"] == limit["name"];
+                let overrides: Vec<_> = list(&all, "overrides").iter().filter(of_limit).collect();
                 let one = json!({ "limits": [limit], "overrides": overrides });
                 return print(if get.json { one.to_string() } else { listed(&one) });
             }
-            let bucket = client.json(&Method::GET, &get.named.path(&limit, "")?, None)?;
+            let bucket = client.json(&Method::GET, &get.named.path(limit, "")?, None)?;
             print(if get.json {
                 bucket.to_string()
             } else {
-                shown(&bucket) + &get.named.doubt(&limit)
+                shown(&bucket) + &get.named.doubt(limit)
             })
         }
         LimitsCommand::Set(set) => {
-            let client = set.named.admin.client()?;
-            let (limit, _) = set.named.limit(&client)?;
-            let path = set.named.path(&limit, "/override")?;
-            let doubt = set.named.doubt(&limit);
+            let (client, all) = set.named.ask()?;
+            let limit = set.named.limit(&all)?;
+            let path = set.named.path(limit, "/override")?;
+            let doubt = set.named.doubt(limit);
             let body = json!({
                 "rate": set.rate,
                 "burst": set.burst,
@@ -136,7 +135,7 @@ pub(super) fn limits(limits: &LimitsArgs) -> CommandResult {
                 "reason": set.reason,
             });
             let set = client.json(&Method::PUT, &path, Some(&body.to_string()))?;
-            let until = set["until"].as_str().map_or("it is reset", |until| until).to_owned();
+            let until = set["until"].as_str().unwrap_or("it is reset");
             let burst = match &set["burst"] {
                 Value::Null => String::new(),
                 burst => format!(", burst {burst},"),
@@ -148,48 +147,51 @@ pub(super) fn limits(limits: &LimitsArgs) -> CommandResult {
             let rate = text(&set["rate"]);
             print(format_args!("{rate}{burst}{of_key} until {until}{doubt}"))
         }
-        LimitsCommand::Reset(reset) => {
-            let client = reset.named.admin.client()?;
-            let listed = match reset.overridden {
-                true => reset.named.listed_override(&client)?,
-                false => None,
+        LimitsCommand::Reset(ResetKey { named, overridden }) => {
+            let (client, all) = named.ask()?;
+            let (end, done) = match overridden {
+                true => ("/override", "the override has ended"),
+                false => ("", "the bucket is new"),
             };
-            let end = if reset.overridden { "/override" } else { "" };
-            let (path, doubt) = match listed {
+            let (path, doubt) = match named.listed_override(&all).filter(|_| *overridden) {
                 Some(path) => (path, String::new()),
                 None => {
-                    let (limit, _) = reset.named.limit(&client)?;
-                    (reset.named.path(&limit, end)?, reset.named.doubt(&limit))
+                    let limit = named.limit(&all)?;
+                    (named.path(limit, end)?, named.doubt(limit))
                 }
             };
             client.json(&Method::DELETE, &path, None)?;
-            let done =
-                if reset.overridden { "the override has ended" } else { "the bucket is new" };
             print(format_args!("{done}{doubt}"))
         }
     }
 }
 
 impl NamedKey {
-    /// The limit as the endpoint lists it, and the whole list.
-    fn limit(&self, client: &AdminClient) -> Result<(Value, Value), Failure> {
+    /// The endpoint, and its limits and overrides.
+    fn ask(&self) -> Result<(AdminClient, Value), Failure> {
+        let client = self.admin.client()?;
         let all = client.get("/api/limits", "limits")?;
-        let found = list(&all, "limits").iter().find(|limit| limit["name"] == *self.limit);
-        let names = list(&all, "limits").iter().filter_map(|limit| limit["name"].as_str());
+        Ok((client, all))
+    }
+
+    /// The limit as the endpoint lists it.
+    fn limit<'v>(&self, all: &'v Value) -> Result<&'v Value, Failure> {
+        let limits = list(all, "limits").iter();
+        let names = limits.clone().filter_map(|limit| limit["name"].as_str());
         let (name, names) = (&self.limit, enumerate(names, "and"));
         let none = || format!("there is no limit `{name}` in the proxy: it has {names}");
-        Ok((found.cloned().ok_or_else(|| Failure::usage(none()))?, all))
+        let mut found = limits.filter(|limit| limit["name"] == **name);
+        found.next().ok_or_else(|| Failure::usage(none()))
     }
 
     /// The path of the override of exactly this key, if the endpoint lists it. The override's limit may be gone, or may
     /// count by something else now.
-    fn listed_override(&self, client: &AdminClient) -> Result<Option<String>, Failure> {
-        let [key] = self.key.as_slice() else { return Ok(None) };
-        let all = client.get("/api/limits", "limits")?;
-        let is_it = |it: &&Value| it["limit"] == *self.limit && it["key"] == **key;
-        let is_listed = list(&all, "overrides").iter().any(|it| is_it(&it));
+    fn listed_override(&self, all: &Value) -> Option<String> {
+        let [key] = self.key.as_slice() else { return None };
+        let is_it = |it: &Value| it["limit"] == *self.limit && it["key"] == **key;
         let (limit, key) = (segment(&self.limit), segment(key));
-        Ok(is_listed.then(|| format!("/api/limits/{limit}/keys/{key}/override")))
+        let path = || format!("/api/limits/{limit}/keys/{key}/override");
+        list(all, "overrides").iter().any(is_it).then(path)
     }
 
     /// A note for an operator who may have copied a hash from the log, or may have meant an address. The command still
@@ -260,23 +262,34 @@ fn parts(limit: &Value) -> Vec<String> {
 }
 
 fn listed(all: &Value) -> String {
-    let names = ["name", "key", "algorithm", "rate", "burst", "mode", "scope"];
-    let rows = list(all, "limits").iter().map(|limit| names.map(|name| text(&limit[name])));
-    let mut out = table(names.map(|name| if name == "name" { "limit" } else { name }), rows);
-    let overrides = list(all, "overrides");
-    if !overrides.is_empty() {
-        let rows = overrides.iter().map(|one| {
-            let state = if one["in_force"] == true { "in force" } else { "of no limit" };
-            let named = ["limit", "key", "rate", "burst"].map(|name| text(&one[name]));
-            let [limit, key, rate, burst] = named;
-            let ends = time(&one["ends_in_ms"]);
-            [limit, key, rate, burst, ends, state.to_owned(), text(&one["reason"])]
-        });
-        let titles = ["override of", "key", "rate", "burst", "ends in", "state", "reason"];
-        out += "\n\n";
-        out += &table(titles, rows);
+    const LIMITS: &[Column<'_>] = &[
+        ("limit", "/name"),
+        ("key", "/key"),
+        ("algorithm", "/algorithm"),
+        ("rate", "/rate"),
+        ("burst", "/burst"),
+        ("mode", "/mode"),
+        ("scope", "/scope"),
+    ];
+    const OVERRIDES: &[Column<'_>] = &[
+        ("override of", "/limit"),
+        ("key", "/key"),
+        ("rate", "/rate"),
+        ("burst", "/burst"),
+        ("ends in", "/ends_in_ms"),
+        ("state", "/state"),
+        ("reason", "/reason"),
+    ];
+    let out = table(LIMITS, list(all, "limits"));
+    let mut overrides = list(all, "overrides").to_vec();
+    for one in &mut overrides {
+        let state = if one["in_force"] == true { "in force" } else { "of no limit" };
+        one["state"] = state.into();
     }
-    out
+    match overrides.is_empty() {
+        true => out,
+        false => format!("{out}\n\n{}", table(OVERRIDES, &overrides)),
+    }
 }
 
 fn shown(bucket: &Value) -> String {
@@ -285,10 +298,8 @@ fn shown(bucket: &Value) -> String {
         .into();
     if let Some(plan) = bucket["plan"].as_str() {
         lines.push(("plan", plan.to_owned()));
-    } else if let Some(plans) = bucket["plans"].as_object() {
-        let plans: Vec<_> =
-            plans.iter().map(|(name, rate)| format!("{name} {}", text(rate))).collect();
-        lines.push(("by plan", plans.join(", ")));
+    } else if bucket["plans"].is_object() {
+        lines.push(("by plan", text(&bucket["plans"])));
     }
     lines.extend(bucket["note"].as_str().map(|note| ("plan", format!("unknown: {note}"))));
     lines.push(match &bucket["held_ms"] {
@@ -307,16 +318,4 @@ fn shown(bucket: &Value) -> String {
     }
     let lines: Vec<_> = lines.iter().map(|(title, value)| format!("{title:<10} {value}")).collect();
     lines.join("\n")
-}
-
-/// Rows under their titles, each column as wide as its widest cell.
-fn table<const N: usize>(titles: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
-    let rows: Vec<_> = std::iter::once(titles.map(str::to_owned)).chain(rows).collect();
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-    let widths: Vec<_> = (0..N).map(|column| width(column).unwrap_or_default()).collect();
-    let line = |row: &[String; N]| {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
-    };
-    rows.iter().map(line).collect::<Vec<_>>().join("\n")
 }

@@ -9,7 +9,7 @@ mod parts;
 pub(crate) mod text;
 mod words;
 
-pub(crate) use self::words::{bar, counted, length, number, percent, printable, time};
+pub(crate) use self::words::{counted, length, number, percent, printable, time};
 
 use std::collections::{BTreeMap, HashSet};
 use std::hash::Hash;

@@ -64,7 +64,7 @@ pub(crate) fn printable(text: &str) -> String {
 }
 
 /// The bar of a value. The full height is `most`. The bar of 0 is a space.
-pub(crate) fn bar(value: f64, most: f64) -> char {
+pub(super) fn bar(value: f64, most: f64) -> char {
     let fits = |(_, step): &(char, u8)| value * 8.0 <= most * f64::from(*step);
     match BARS.into_iter().zip(1..).find(fits) {
         _ if value <= 0.0 => ' ',

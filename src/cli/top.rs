@@ -1,0 +1,378 @@
+//! `tidegate top`: the status of a running proxy as text, once or again each second.
+
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::thread::sleep;
+use std::time::Duration;
+
+use clap::Args;
+use rustix::termios::tcgetwinsize;
+use serde_json::{Value, json};
+
+use super::admin::{AdminClient, Column, list, table, text, time};
+use super::{CommandResult, Failure, print, terminal};
+use crate::observe::log::Terminal;
+
+/// The time between two questions.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// Watch a running proxy: its limits with their decisions a second, the keys that are rejected most, the upstreams'
+/// servers, and the store.
+///
+/// In a terminal it shows the present figures each second, until Ctrl-C. Otherwise it prints them once.
+#[derive(Args, Clone, Debug)]
+pub(super) struct Top {
+    /// The admin endpoint, as in http://127.0.0.1:9090; by default the file's admin.listen. Its token is the
+    /// environment's TIDEGATE_ADMIN_TOKEN, or else the file's
+    url: Option<String>,
+    /// Print the endpoint's /api/status once
+    #[arg(long)]
+    json: bool,
+    /// The configuration file, by default proxy.toml; with a URL, it is read only for its token
+    #[arg(long, short, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+pub(super) fn top(top: &Top) -> CommandResult {
+    let client = AdminClient::new(top.url.as_deref(), top.config.as_deref())?;
+    // If the endpoint does not answer the first question, the command fails. Later it asks again.
+    let mut status = client.get("/api/status", "limits")?;
+    if top.json {
+        return print(status);
+    }
+    let at = &client.authority;
+    let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    if terminal(&io::stdout()) == Terminal::None || is_dumb {
+        return print(page(at, &status, usize::MAX));
+    }
+    let mut away = None;
+    loop {
+        let failed = |error| Failure::run(format!("cannot use the terminal: {error}"));
+        draw(at, &status, away.as_deref()).map_err(failed)?;
+        sleep(PERIOD);
+        match client.get("/api/status", "limits") {
+            Ok(new) => (status, away) = (new, None),
+            Err(failure) => away = failure.message,
+        }
+    }
+}
+
+/// Draws the status in the place of the last one. `away` says why there is no newer status.
+fn draw(at: &str, status: &Value, away: Option<&str>) -> io::Result<()> {
+    let size = tcgetwinsize(io::stdout())?;
+    // A terminal with an unknown size has the size 0.
+    let (width, height) = match (size.ws_col, size.ws_row) {
+        (0, _) | (_, 0 | 1) => (80, 24),
+        (width, height) => (usize::from(width), usize::from(height)),
+    };
+    let away = away.map(|away| format!("{away}; trying again\n")).unwrap_or_default();
+    let text = away + &page(at, status, height / 4);
+    let mut out = io::stdout().lock();
+    // The terminal shows at once what is between the first and the last sequence.
+    write!(out, "\x1b[?2026h\x1b[H\x1b[J")?;
+    // The terminal wraps a long line.
+    let mut room = (height - 1) * width;
+    for line in text.lines() {
+        let shown: String = line.chars().take(room).collect();
+        room -= shown.chars().count().max(1).next_multiple_of(width);
+        write!(out, "{shown}\r\n")?;
+        if room == 0 {
+            break;
+        }
+    }
+    write!(out, "\x1b[?2026l")?;
+    out.flush()
+}
+
+/// The status as text. Each table has at most `most` rows, the busiest first.
+fn page(at: &str, status: &Value, most: usize) -> String {
+    let config = &status["config"];
+    let mut page = format!(
+        "tidegate {} on {} at {at}, up {}, configuration {} since {}\n",
+        text(&status["version"]),
+        text(&status["host"]),
+        time(&status["uptime_ms"]),
+        text(&config["version"]),
+        text(&config["since"])
+    );
+    for alarm in list(status, "alarms") {
+        let since = alarm["since"].as_str().map(|since| format!(" since {since}"));
+        let [what, means, todo] = ["what", "means", "do"].map(|name| text(&alarm[name]));
+        page += &format!("{what}{}. {means} {todo}\n", since.unwrap_or_default());
+    }
+    page += &text(&status["summary"]);
+
+    let mut limits = list(status, "limits").to_vec();
+    busiest_first(&mut limits, "/rejected_per_second");
+    let [candidates, plans] = ["candidate", "plans"].map(|member| {
+        let having = limits.iter().filter(|limit| limit[member].is_object());
+        having.cloned().collect::<Vec<_>>()
+    });
+    let mut rejected = of_each(&limits, "rejected_keys");
+    busiest_first(&mut rejected, "/it/per_second");
+    let mut near = of_each(&limits, "near_keys");
+    near.retain(|key| key["it"]["next"] == true);
+    busiest_first(&mut near, "/it/share");
+    near.reverse();
+    let mut routes = list(status, "routes").to_vec();
+    routes.retain(|route| route["total"] != 0);
+    busiest_first(&mut routes, "/per_second");
+    let servers = of_each(list(status, "upstreams"), "servers");
+    let mut store = status["store"].clone();
+    store["name"] = store["location"].take();
+    let stores = [&[store.clone()], list(&store, "servers")].concat();
+    let window = format!("rejected in {}", time(&status["rejected_keys_window_ms"]));
+
+    let tables: [(&[Column<'_>], Vec<Value>); 9] = [
+        (
+            &[
+                ("requests/s", "/per_second"),
+                ("rejected/s", "/rejected_per_second"),
+                ("refused/s", "/refused_per_second"),
+                ("failed/s", "/failed_per_second"),
+                ("waiting", "/waiting"),
+            ],
+            vec![status["requests"].clone()],
+        ),
+        (
+            &[
+                ("limit", "/name"),
+                ("rejected/s", "/rejected_per_second"),
+                ("allowed/s", "/allowed_per_second"),
+                ("held/s", "/delayed_per_second"),
+                ("shadowed/s", "/shadow_per_second"),
+                ("marked/s", "/marked_per_second"),
+                ("rate", "/rate"),
+            ],
+            limits,
+        ),
+        (
+            &[
+                ("limit", "/name"),
+                ("its candidate", "/candidate/figures"),
+                ("since", "/candidate/since_ms"),
+                ("requests", "/candidate/requests"),
+                ("would reject", "/candidate/rejected_percent"),
+                ("the limit", "/candidate/limit_rejected_percent"),
+                ("of keys", "/candidate/keys"),
+                ("would reject", "/candidate/keys_rejected"),
+                ("the limit", "/candidate/limit_keys_rejected"),
+            ],
+            candidates,
+        ),
+        (&[("limit", "/name"), ("its plans", "/plans")], plans),
+        (
+            &[
+                ("limit", "/of"),
+                ("key rejected most", "/it/key"),
+                ("rejected/s", "/it/per_second"),
+                (&window, "/it/count"),
+                ("at most over", "/it/at_most_over"),
+                ("name", "/it/name"),
+            ],
+            rejected,
+        ),
+        (
+            &[
+                ("limit", "/of"),
+                ("key nearest to its limit", "/it/key"),
+                ("left", "/it/remaining"),
+                ("of", "/it/burst"),
+                ("name", "/it/name"),
+            ],
+            near,
+        ),
+        (
+            &[
+                ("route", "/name"),
+                ("requests/s", "/per_second"),
+                ("rejected/s", "/rejected_per_second"),
+                ("held/s", "/delayed_per_second"),
+                ("4xx/s", "/statuses_per_second/4xx"),
+                ("5xx/s", "/statuses_per_second/5xx"),
+            ],
+            routes,
+        ),
+        (
+            &[
+                ("upstream", "/of"),
+                ("server", "/it/url"),
+                ("up", "/it/up"),
+                ("since", "/it/since"),
+                ("requests", "/it/requests_total"),
+                ("5xx", "/it/answers_5xx_total"),
+                ("in flight", "/it/in_flight"),
+                ("retries", "/it/retries_total"),
+                ("errors", "/it/errors"),
+                ("check passed", "/it/last_check/passed"),
+            ],
+            servers,
+        ),
+        (
+            &[
+                ("store", "/name"),
+                ("up", "/up"),
+                ("for", "/since_ms"),
+                ("p50 ms", "/p50_ms"),
+                ("p99 ms", "/p99_ms"),
+                ("errors", "/errors"),
+            ],
+            stores,
+        ),
+    ];
+    for (columns, mut values) in tables {
+        values.truncate(most.max(1));
+        if !values.is_empty() {
+            page += &format!("\n\n{}", table(columns, &values));
+        }
+    }
+    page
+}
+
+/// The members of a list of each value, each with the value's name.
+fn of_each(values: &[Value], name: &str) -> Vec<Value> {
+    let of = |value: &Value| -> Vec<Value> {
+        list(value, name).iter().map(|it| json!({ "of": value["name"], "it": it })).collect()
+    };
+    values.iter().flat_map(of).collect()
+}
+
+/// Sorts by this member. Values that are equal stay in their order.
+fn busiest_first(values: &mut [Value], member: &str) {
+    let number = |value: &Value| value.pointer(member).and_then(Value::as_f64).unwrap_or_default();
+    values.sort_by(|a, b| number(b).total_cmp(&number(a)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limit(name: &str, rejected: f64) -> Value {
+        json!({
+            "name": name, "rate": "100/s", "allowed_per_second": 95.0, "delayed_per_second": 0.0,
+            "rejected_per_second": rejected, "shadow_per_second": 0.0, "marked_per_second": 0.0,
+            "rejected_keys": [
+                { "key": "203.0.113.7", "count": 1_234, "at_most_over": 5, "per_second": 0.0 },
+                { "key": "198.51.100.9", "count": 40, "at_most_over": 0, "per_second": 8.5 },
+            ],
+            "near_keys": [
+                { "key": "192.0.2.1", "remaining": 3, "burst": 100, "share": 0.03, "next": true },
+                { "key": "203.0.113.7", "remaining": 0, "burst": 100, "share": 0.0, "next": false },
+            ],
+        })
+    }
+
+    fn route(name: &str, requests: u32) -> Value {
+        let per_second = f64::from(requests);
+        json!({
+            "name": name, "total": requests, "per_second": per_second, "delayed_per_second": 0.0,
+            "rejected_per_second": per_second / 10.0,
+            "statuses_per_second": { "2xx": per_second, "4xx": per_second / 10.0, "5xx": 0.0 },
+        })
+    }
+
+    fn status() -> Value {
+        json!({
+            "version": "1.2.3", "host": "edge-1", "uptime_ms": 7_200_000, "alarms": [],
+            "summary": "Rejecting now: per-client.",
+            "config": { "version": 2, "since": "2026-01-02T03:04:05Z" },
+            "requests": {
+                "per_second": 123.4, "rejected_per_second": 12.3, "refused_per_second": 0.0,
+                "failed_per_second": 0.0, "waiting": 2,
+            },
+            "store": {
+                "location": "redis://10.0.0.1:6379", "up": true, "since_ms": 60_000, "p50_ms": 0.4,
+                "p99_ms": null, "errors": { "timeout": 1, "other": 2 }, "servers": [],
+            },
+            "routes": [route("/quiet", 0), route("/slow", 3), route("/users/{id}", 120)],
+            "rejected_keys_window_ms": 300_000,
+            "limits": [limit("everyone", 0.0), limit("per-client", 12.0)],
+            "upstreams": [{ "name": "api", "servers": [
+                { "url": "http://10.0.0.2:3000", "up": true, "in_flight": 4, "retries_total": 1,
+                  "requests_total": 900, "answers_5xx_total": 0, "since": "2026-01-02T03:04:05Z",
+                  "errors": {}, "last_check": null },
+                { "url": "http://10.0.0.3:3000", "up": false, "in_flight": 0, "retries_total": 9,
+                  "requests_total": 80, "answers_5xx_total": 7, "since": "2026-01-02T04:04:05Z",
+                  "errors": { "connect": 9, "timeout": 1 },
+                  "last_check": { "passed": false, "time": "2026-01-02T05:04:05Z" } },
+            ] }],
+        })
+    }
+
+    #[test]
+    fn what_is_busiest_comes_first() {
+        let shown = page("127.0.0.1:9090", &status(), usize::MAX);
+        let expected = "\
+tidegate 1.2.3 on edge-1 at 127.0.0.1:9090, up 2h, configuration 2 since 2026-01-02T03:04:05Z
+Rejecting now: per-client.
+
+requests/s  rejected/s  refused/s  failed/s  waiting
+123         12.3        0.0        0.0       2
+
+limit       rejected/s  allowed/s  held/s  shadowed/s  marked/s  rate
+per-client  12.0        95.0       0.0     0.0         0.0       100/s
+everyone    0.0         95.0       0.0     0.0         0.0       100/s
+
+limit       key rejected most  rejected/s  rejected in 5m  at most over  name
+per-client  198.51.100.9       8.5         40              0             -
+everyone    198.51.100.9       8.5         40              0             -
+per-client  203.0.113.7        0.0         1234            5             -
+everyone    203.0.113.7        0.0         1234            5             -
+
+limit       key nearest to its limit  left  of   name
+everyone    192.0.2.1                 3     100  -
+per-client  192.0.2.1                 3     100  -
+
+route        requests/s  rejected/s  held/s  4xx/s  5xx/s
+/users/{id}  120         12.0        0.0     12.0   0.0
+/slow        3.0         0.3         0.0     0.3    0.0
+
+upstream  server                up   since                 requests  5xx  in flight  retries  errors                check passed
+api       http://10.0.0.2:3000  yes  2026-01-02T03:04:05Z  900       0    4          1        -                     -
+api       http://10.0.0.3:3000  no   2026-01-02T04:04:05Z  80        7    0          9        connect 9, timeout 1  no
+
+store                  up   for  p50 ms  p99 ms  errors
+redis://10.0.0.1:6379  yes  1m   0.4     -       other 2, timeout 1";
+        assert_eq!(shown, expected, "\n{shown}");
+    }
+
+    #[test]
+    fn plans_and_candidates_stand_beside_their_limit() {
+        let mut status = status();
+        status["limits"][0]["plans"] = json!({ "pro": "5/h", "team": "9/h" });
+        status["limits"][0]["candidate"] = json!({
+            "figures": "9/s, burst 9", "since_ms": 60_000, "requests": 2_000,
+            "rejected_percent": 1.55, "keys": 40, "keys_rejected": 2,
+            "limit_rejected_percent": 0.05, "limit_keys_rejected": 1,
+        });
+        let shown = page("", &status, usize::MAX);
+        for table in [
+            "\nlimit     its plans\neveryone  pro 5/h, team 9/h\n",
+            "
+limit     its candidate  since  requests  would reject  the limit  of keys  would reject  the limit
+everyone  9/s, burst 9   1m     2000      1.6 %         0.05 %     40       2             1\n",
+        ] {
+            assert!(shown.contains(table), "{shown}");
+        }
+    }
+
+    #[test]
+    fn alarms_say_what_to_do_and_keys_move_no_cursor() {
+        let mut status = status();
+        let alarm = |what: &str, since: Option<&str>| json!({ "what": what, "since": since, "means": "It is bad.", "do": "Mend it." });
+        status["alarms"] = json!([
+            alarm("API down: requests to it get 502", Some("2026-01-02T03:05:00Z")),
+            alarm("This process is ending", None),
+        ]);
+        status["limits"][0]["rejected_keys"][1]["key"] = "a\u{1b}[2J\u{202e}".into();
+        let shown = page("", &status, 1);
+        let expected = "
+API down: requests to it get 502 since 2026-01-02T03:05:00Z. It is bad. Mend it.
+This process is ending. It is bad. Mend it.
+Rejecting now: per-client.\n";
+        assert!(shown.contains(expected), "{shown}");
+        assert!(!shown.contains("everyone    0.0"), "one row of each table: {shown}");
+        let shown = page("", &status, 2);
+        assert!(shown.contains("everyone    a·[2J·"), "{shown}");
+    }
+}
