@@ -1,11 +1,13 @@
 //! Describes what a limit does with a request.
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::json;
+use serde::Serialize;
+use serde_json::{Value, json};
 
-use super::explanation::{Explanation, LIMIT};
+use super::explanation::Explanation;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::name::Name;
 use crate::limit::rate::Cost;
@@ -19,6 +21,27 @@ use crate::store::{BucketKey, BucketName, limiter_keys, limiter_name};
 use crate::throttle::{self, Applied, NotCounted};
 use crate::tier::{TierLine, TierRule};
 
+/// What a limit does with the request: facts, and sentences.
+#[derive(Serialize)]
+pub(super) struct ExplainedLimit {
+    #[serde(flatten)]
+    facts: Value,
+    pub(super) explanation: Vec<String>,
+    /// The status and the reason with which it refuses the request.
+    #[serde(skip)]
+    pub(super) refusal: Option<(u16, String)>,
+}
+
+impl ExplainedLimit {
+    pub(super) fn fact(&mut self, name: &str, value: impl Into<Value>) {
+        self.facts[name] = value.into();
+    }
+
+    fn say(&mut self, sentence: impl Display) {
+        self.explanation.push(sentence.to_string());
+    }
+}
+
 /// Says whether the limit counts this request, by which figures and in which bucket. A key is shown as in the log, or
 /// `plain`.
 pub(super) fn describe_limit(
@@ -26,37 +49,52 @@ pub(super) fn describe_limit(
     spec: &Arc<LimitSpec>,
     view: &View<'_>,
     (now, plain): (Timestamp, bool),
-    text: &mut Explanation,
-) {
+) -> ExplainedLimit {
     let name = &spec.name;
-    describe_setup(spec, now, text);
-    let (key, applied) = match throttle::applied(spec, plan.tiers.as_deref(), view, now.into()) {
-        Ok(counted) => counted,
-        Err(NotCounted::Refused(why)) if spec.mode == Mode::Enforce => {
-            let (status, why) = (why.status(), why.to_string());
-            text.refuse(status, &why);
-            return text.line(LIMIT, format_args!("{name} refuses it with {status}: {why}"));
-        }
-        Err(NotCounted::Refused(why)) if spec.mode == Mode::Mark => {
-            return text.line(LIMIT, format_args!("{name} marks it: {why}"));
-        }
-        // A limit in shadow that cannot count a request lets it pass.
-        Err(NotCounted::Refused(why)) => {
-            let mode = spec.mode.name();
-            return text.line(LIMIT, format_args!("{name} ({mode}) does not count it: {why}"));
-        }
-        Err(why) => return text.line(LIMIT, format_args!("{name} does not apply: {why}")),
-    };
-    let Applied { spec: decides, figures, algorithm, of, candidate, cost, .. } = applied;
-    text.limit_fact("applies", true);
-    text.limit_fact("override", of == FiguresOf::Override);
-    text.limit_fact("plan", of.plan().map(Name::as_str));
-    describe_figures(figures, now, text);
+    let read = throttle::applied(spec, plan.tiers.as_deref(), view, now.into());
+    let applied = read.as_ref().ok().map(|(_, applied)| applied);
+    let figures = applied.map_or(&spec.figures, |applied| applied.figures);
+    let of = applied.map_or(FiguresOf::Limit, |applied| applied.of);
+    let algorithm = figures.at(now);
+    let cost = applied.and_then(|applied| applied.cost);
     let cost = cost.map(|cost| spec.cost.within(|| throttle::largest_cost(algorithm), cost));
-    text.limit_fact("cost", cost.map(Cost::get));
-    let key = BucketKey::new(spec, key, plan.log.keys);
-    let shown_key = if plain { key.plain() } else { key.shown() };
-    text.limit_fact("key", shown(shown_key));
+    let facts = json!({
+        "name": name.as_str(),
+        "applies": applied.is_some(),
+        "mode": spec.mode.name(),
+        "scope": if spec.scope == Scope::Cluster { "cluster" } else { "node" },
+        "key_parts": sources(&spec.key),
+        "key": null,
+        "algorithm": algorithm.map(|it| it.name()),
+        "rate": figures.rate(),
+        "burst": algorithm.and_then(|it| it.known_capacity()),
+        "cost": cost.map(Cost::get),
+        "override": of == FiguresOf::Override,
+        "plan": of.plan().map(Name::as_str),
+    });
+    let mut text = ExplainedLimit { facts, explanation: Vec::new(), refusal: None };
+    let (key, Applied { spec: decides, candidate, .. }) = match read {
+        Ok((key, applied)) => (BucketKey::new(spec, key, plan.log.keys), applied),
+        Err(why) => {
+            let sentence = match (&why, spec.mode) {
+                (NotCounted::Refused(refused), Mode::Enforce) => {
+                    text.fact("refuses", why.to_string());
+                    text.refusal = Some((refused.status(), why.to_string()));
+                    format!("{name} refuses it with {}: {why}", refused.status())
+                }
+                (NotCounted::Refused(_), Mode::Mark) => format!("{name} marks it: {why}"),
+                // A limit in shadow that cannot count a request lets it pass.
+                (NotCounted::Refused(_), mode) => {
+                    format!("{name} ({}) does not count it: {why}", mode.name())
+                }
+                (_, _) => format!("{name} does not apply: {why}"),
+            };
+            text.say(sentence);
+            return text;
+        }
+    };
+    let logged = if plain { key.plain() } else { key.shown() };
+    text.fact("key", shown(logged));
     let mode = match spec.mode {
         Mode::Enforce => "",
         Mode::Mark => " (mark: never rejects, and tells the API)",
@@ -67,42 +105,52 @@ pub(super) fn describe_limit(
         FiguresOf::Plan(tier) => format!(", the plan {tier}"),
         FiguresOf::Override => ", an override for this key".to_owned(),
     };
-    let counts = match figures {
-        Figures::Limited(Algorithm::Closed) => "nothing passes".to_owned(),
-        figures => figures.to_string(),
+    let counts = match algorithm {
+        Some(Algorithm::Closed) => "nothing passes".to_owned(),
+        _ => figures.to_string(),
     };
-    text.line(LIMIT, format_args!("{name}{mode}: {counts}{source}"));
+    text.say(format_args!("{name}{mode}: {counts}{source}"));
     if let (Some(algorithm), Some(cost)) = (counting(figures, now), cost) {
         if cost.get() > algorithm.capacity() {
-            text.more(format_args!("costs {cost}, which never passes"));
+            text.say(format_args!("costs {cost}, which never passes"));
         } else if let CostSpec::Response { source, estimate, max, .. } = &spec.cost {
             let most = max.unwrap_or_else(|| throttle::most_of(&algorithm));
             let how = estimate.per_byte.map_or(String::new(), |_| format!(" ({estimate})"));
-            text.more(format_args!(
+            text.say(format_args!(
                 "takes {cost} before{how}, and in the end what {source} says, up to {most}"
             ));
         } else if cost.get() > 1 {
-            text.more(format_args!("costs {cost}"));
+            text.say(format_args!("costs {cost}"));
         }
-        describe_wait(spec, text);
+        describe_wait(spec, &mut text);
         if let Some(when) = &spec.count_when {
-            text.more(format_args!("given back unless the response's status is {when}"));
+            text.say(format_args!("given back unless the response's status is {when}"));
         }
         if let Some(BanSpec { rejections, lasts, .. }) = spec.ban.as_deref()
             && of != FiguresOf::Override
         {
             let rate = rejections.rate().unwrap_or_default();
-            text.more(format_args!("bans the key for {lasts:?} where it rejects {rate}"));
+            text.say(format_args!("bans the key for {lasts:?} where it rejects {rate}"));
         }
-        describe_key(spec, &key, plain, text);
-        describe_bucket(plan, decides, &key, &algorithm, text);
+        let parts = sources(&spec.key).join(" and ");
+        let hashed = if logged == key.plain() { "" } else { " (hashed)" };
+        text.say(match parts.is_empty() {
+            true => "one bucket for all requests".to_owned(),
+            false => format!("counted by {parts}: {}{hashed}", shown(logged)),
+        });
+        let mut parts = spec.key.sources.iter().zip(key.plain().values());
+        if let Some((part, _)) = parts.find(|(_, value)| value.is_none()) {
+            text.say(format_args!("without {part} it shares that bucket with all such requests"));
+        }
+        describe_bucket(plan, decides, &key, &algorithm, &mut text);
     }
     if let Some(candidate) = candidate {
-        text.more(format_args!("tries {} in shadow", candidate.figures));
+        text.say(format_args!("tries {} in shadow", candidate.figures));
         if let Some(algorithm) = counting(&candidate.figures, now) {
-            describe_bucket(plan, candidate, &key, &algorithm, text);
+            describe_bucket(plan, candidate, &key, &algorithm, &mut text);
         }
     }
+    text
 }
 
 /// Says which plan the request has by this rule. A plan that cannot be read is not described here: the limits say why
@@ -145,8 +193,7 @@ pub(super) fn describe_plan(
     };
     text.line("plan", format_args!("{lead}: {why}"));
     let customer = tier.line.as_ref().and_then(TierLine::name);
-    text.fact(
-        "plan",
+    text.plan = Some(
         json!({ "name": name, "default": tier.is_default, "of": value, "customer": customer }),
     );
 }
@@ -164,30 +211,9 @@ pub(super) fn describe_calls<'p>(
     text.line("calls", format_args!("meet the same limits{alone}{settled}{goes}"));
 }
 
-/// Adds the limit, with the facts that are the same for every request.
-fn describe_setup(spec: &LimitSpec, now: Timestamp, text: &mut Explanation) {
-    text.limit(json!({
-        "name": spec.name.as_str(),
-        "applies": false,
-        "mode": spec.mode.name(),
-        "scope": if spec.scope == Scope::Cluster { "cluster" } else { "node" },
-        "key_parts": sources(&spec.key),
-        "key": null,
-    }));
-    describe_figures(&spec.figures, now, text);
-}
-
 /// The parts of a key.
 fn sources(key: &KeySpec) -> Vec<String> {
     key.sources.iter().map(ToString::to_string).collect()
-}
-
-/// Sets the figures that hold for the request.
-fn describe_figures(figures: &Figures, now: Timestamp, text: &mut Explanation) {
-    let algorithm = figures.at(now);
-    text.limit_fact("algorithm", algorithm.map(|it| it.name()));
-    text.limit_fact("rate", figures.rate());
-    text.limit_fact("burst", algorithm.and_then(|it| it.known_capacity()));
 }
 
 /// The algorithm that counts requests. `None` if everything passes, or if nothing passes.
@@ -195,17 +221,17 @@ fn counting(figures: &Figures, now: Timestamp) -> Option<Algorithm> {
     figures.at(now).filter(|algorithm| *algorithm != Algorithm::Closed)
 }
 
-fn describe_wait(spec: &LimitSpec, text: &mut Explanation) {
+fn describe_wait(spec: &LimitSpec, text: &mut ExplainedLimit) {
     let most = spec.max_waiting;
     match (spec.mode, spec.wait) {
         (_, MaxWait::NONE) => {}
-        (Mode::Shadow | Mode::Mark | Mode::Candidate, _) => text.more("it holds no request"),
+        (Mode::Shadow | Mode::Mark | Mode::Candidate, _) => text.say("it holds no request"),
         (Mode::Enforce, MaxWait::ENDLESS) => {
-            text.more(format_args!("holds requests until their turn comes, {most} at once"));
+            text.say(format_args!("holds requests until their turn comes, {most} at once"));
         }
         (Mode::Enforce, wait) => {
             let wait = Duration::from_micros(wait.as_micros());
-            text.more(format_args!("holds requests for up to {wait:?}, {most} at once"));
+            text.say(format_args!("holds requests for up to {wait:?}, {most} at once"));
         }
     }
 }
@@ -215,40 +241,25 @@ fn describe_bucket(
     spec: &LimitSpec,
     key: &BucketKey,
     algorithm: &Algorithm,
-    text: &mut Explanation,
+    text: &mut ExplainedLimit,
 ) {
     if let Some(begin) = &spec.limiter {
         let key = Some(key.plain()).filter(|_| !spec.key.sources.is_empty());
         let keys = limiter_keys(&limiter_name(begin, key), "CLIENT");
         let [name, value, permits, ..] = keys.each_ref().map(|key| String::from_utf8_lossy(key));
         return text
-            .more(format_args!("in Redis as the limiter {name}, with {value} and {permits}"));
+            .say(format_args!("in Redis as the limiter {name}, with {value} and {permits}"));
     }
     let name = BucketName { prefix: &plan.store.prefix, spec, key };
     match (&plan.store.location, spec.scope) {
         (StoreLocation::Redis(_), Scope::Cluster) => {
             let name = name.text(algorithm);
-            text.more(format_args!("in Redis as {name}"));
+            text.say(format_args!("in Redis as {name}"));
             if !spec.name.is_of_candidate() {
-                text.limit_fact("redis_key", name.to_string());
+                text.fact("redis_key", name.to_string());
             }
         }
-        (StoreLocation::Redis(_), Scope::Node) => text.more("in each process by itself"),
+        (StoreLocation::Redis(_), Scope::Node) => text.say("in each process by itself"),
         (StoreLocation::Memory, _) => {}
-    }
-}
-
-fn describe_key(spec: &LimitSpec, key: &BucketKey, plain: bool, text: &mut Explanation) {
-    let sources = sources(&spec.key);
-    if sources.is_empty() {
-        return text.more("one bucket for all requests");
-    }
-    let logged = if plain { key.plain() } else { key.shown() };
-    let hashed = if logged == key.plain() { "" } else { " (hashed)" };
-    let (logged, sources) = (shown(logged), sources.join(" and "));
-    text.more(format_args!("counted by {sources}: {logged}{hashed}"));
-    let mut parts = spec.key.sources.iter().zip(key.plain().values());
-    if let Some((source, _)) = parts.find(|(_, value)| value.is_none()) {
-        text.more(format_args!("without {source} it shares that bucket with all such requests"));
     }
 }

@@ -73,12 +73,12 @@ pub(super) fn explain(explain: &Explain) -> CommandResult {
     let (claims, plain) = (explain.claims.clone(), explain.plain);
     let body = explain.body.clone();
     let request = ExplainedRequest { method, target, headers, claims, body, peer, now, plain };
-    let mut text = Explanation::new(request.method.as_str());
+    let mut text = Explanation { method: request.method.to_string(), ..Explanation::default() };
     if let Err(unreadable) = describe(&plan, &request, &mut text) {
         describe_unreadable(&plan, &request.method, &unreadable, &mut text);
     }
     match explain.json {
-        true => print(text.into_json()),
+        true => print(serde_json::to_string(&text).map_err(Failure::run)?),
         false => print(text.to_string().trim_end()),
     }
 }
@@ -143,8 +143,9 @@ fn describe(
         },
     )?;
     let RequestReading { host, path, client, found, route, .. } = &reading;
-    text.fact("host", host.as_str());
-    text.fact("path", path.upstream());
+    text.host = Some(host.as_str().to_owned());
+    text.path = Some(path.upstream().to_owned());
+    text.client = Some(client.address);
     text.line("request", format_args!("{method} {} (host {})", path.upstream(), host.as_str()));
     if path.upstream() != target.path() {
         text.more(format_args!("goes upstream in this form, not as {}", target.path()));
@@ -153,7 +154,6 @@ fn describe(
         text.more(format_args!("matched and counted as {}", path.matching()));
     }
     text.line("client", describe_client(plan, client, request));
-    text.fact("client", client.address.to_string());
     for name in headers.keys().filter(|name| !sent.contains_key(*name)) {
         text.more(format_args!("{name} is left out: the API does not get it"));
     }
@@ -178,10 +178,9 @@ fn describe(
     let body = BodyFields::told(names, &sent, request.body.as_bytes());
     let view = View { token: Token(&&token), body: Some(&body), ..view };
     describe_plan(plan.tiers_of(route), &view, *plain, text);
-    for limit in plan.limits_of(route) {
-        describe_limit(plan, limit, &view, (*now, *plain), text);
-    }
-    text.finish_limits();
+    let limits = plan.limits_of(route);
+    let explained = |limit| describe_limit(plan, limit, &view, (*now, *plain));
+    text.add_limits(limits.map(explained).collect());
     if plan.decide.listen.is_some() {
         describe_calls(plan.limits_of(route), found.is_err(), text);
         if let Err(why) = NormalPath::check_as_it_came(target.path()) {
@@ -199,22 +198,20 @@ fn describe_unreadable(
     text: &mut Explanation,
 ) {
     let Unreadable { host, why } = unreadable;
-    if let Some(host) = host {
-        text.fact("host", host.as_str());
-    }
+    text.host = host.as_ref().map(|host| host.as_str().to_owned());
     let status = why.status();
-    text.fact("status", status);
+    text.status = Some(status);
     if let BadHead::NeverServed(allowed) = why {
         text.line("answer", format_args!("{status}: {method} is never passed on"));
-        let allowed: Vec<_> = allowed.iter().map(Method::as_str).collect();
+        let allowed: Vec<_> = allowed.iter().map(ToString::to_string).collect();
         text.more(format_args!("allow: {}", allowed.join(", ")));
-        text.fact("allow", allowed);
+        text.allow = Some(allowed);
     } else {
         text.line("answer", format_args!("{status}: {why}"));
     }
     if let BadHead::TooLarge { client, route } = why {
-        text.fact("client", client.to_string());
-        text.fact("route", &*plan.routes[*route].name);
+        text.client = Some(*client);
+        text.route = Some(plan.routes[*route].name.to_string());
     }
 }
 

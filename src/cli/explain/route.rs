@@ -1,7 +1,7 @@
 //! Describes which route a request has, and why.
 
 use http::Method;
-use serde_json::{Map, json};
+use serde_json::json;
 
 use super::explanation::Explanation;
 use crate::plan::{Action, Plan, RouteSpec};
@@ -29,15 +29,14 @@ pub(super) fn describe_none(
             };
             text.line("route", why);
             text.line("answer", format_args!("404{if_allowed}"));
-            text.fact("status", 404);
+            text.status = Some(404);
         }
         NoRoute::MethodNotAllowed(allowed) => {
-            let allowed: Vec<_> = allowed.iter().map(Method::as_str).collect();
-            text.fact("status", 405);
-            text.fact("allow", allowed.clone());
-            let allowed = allowed.join(", ");
+            let each: Vec<_> = allowed.iter().map(ToString::to_string).collect();
+            let allowed = each.join(", ");
             text.line("route", format_args!("none for {method}: {names} has {allowed}"));
             text.line("answer", format_args!("405 with allow: {allowed}{if_allowed}"));
+            (text.status, text.allow) = (Some(405), Some(each));
         }
     }
 }
@@ -50,14 +49,12 @@ pub(super) fn describe_route(
     text: &mut Explanation,
 ) {
     text.line("route", &route.name);
-    text.fact("route", &*route.name);
+    text.route = Some(route.name.to_string());
     match &route.action {
         Action::Respond { status, .. } => {
-            text.line(
-                "answer",
-                format_args!("{} from the file, if the limits allow", status.as_u16()),
-            );
-            text.fact("status", status.as_u16());
+            let status = status.as_u16();
+            text.line("answer", format_args!("{status} from the file, if the limits allow"));
+            text.status = Some(status);
         }
         Action::Decide => text.line("upstream", "none: another proxy asks, and forwards it"),
         Action::Forward { upstream, rewrite } => {
@@ -71,7 +68,7 @@ pub(super) fn describe_route(
             }
             let sent = rewritten.unwrap_or_else(|| path.upstream().to_owned());
             let name = upstream.name.as_str();
-            text.fact("upstream", json!({ "name": name, "servers": servers, "path": sent }));
+            text.upstream = Some(json!({ "name": name, "servers": servers, "path": sent }));
         }
     }
 }
@@ -88,7 +85,7 @@ pub(super) fn why(
     let params = pattern.params().filter_map(|name| Some((name, params.value(name)?)));
     let params: Vec<_> = params.collect();
     let named = params.iter().map(|(name, value)| ((*name).to_owned(), (*value).into()));
-    text.fact("params", named.collect::<Map<_, _>>());
+    text.params = Some(named.collect());
     let params: Vec<_> = params.iter().map(|(name, value)| format!("{name} = {value}")).collect();
     let with =
         if params.is_empty() { String::new() } else { format!(", with {}", params.join(", ")) };

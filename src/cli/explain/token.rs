@@ -76,7 +76,7 @@ pub(super) fn describe_token(
             values.insert(name.clone(), value.map_or(Value::Null, Value::from));
         }
     }
-    text.fact("token", json!({ "fate": fate, "claims": values, "errors": errors }));
+    text.token = Some(json!({ "fate": fate, "claims": values, "errors": errors }));
     reading
 }
 
