@@ -2,7 +2,7 @@
 //! [`Replay`](super::Replay) calls [`Judge::judge`] for each request.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use smallvec::SmallVec;
 
 use super::fact::{Assumed, Assumption, Fact, LimitFact};
-use super::log::{ClientOrigin, LogRecord, Logged, folded_name};
+use super::log::{ClientOrigin, LogRecord, Logged};
 use crate::plan::{Action, Plan};
 use crate::reading::{self, BadHead, RequestHead, Seen, Sender, TargetParts, Unreadable};
 use crate::request::client::{Client, PeerAddress};
@@ -40,11 +40,8 @@ pub struct Judge<'p> {
     pub(super) token: Option<Map<String, Value>>,
     /// The body of every request. `None` if the assumptions give its fields.
     pub(super) body: Option<String>,
-    /// The headers that limits and routes read, and the headers that frame a request. The map's key is the form that a
-    /// name has in common with its spellings in logs.
-    headers: HashMap<String, Vec<HeaderName>>,
-    /// The headers that have an assumed value.
-    assumed_headers: Vec<HeaderName>,
+    /// The headers that limits and routes read, and the headers that frame a request.
+    headers: Vec<HeaderName>,
     /// The number of requests about which the limits decided.
     decided: u64,
 }
@@ -112,22 +109,12 @@ impl<'p> Judge<'p> {
         let mut known = HashSet::new();
         let facts: Vec<_> = all.filter(|fact| known.insert(*fact)).cloned().collect();
         let of_facts = facts.iter().filter_map(|fact| match fact {
-            Fact::Header(name) => Some(name),
-            Fact::Cookie(_) => Some(&COOKIE),
-            _ => None,
-        });
-        let mut headers: HashMap<_, Vec<_>> = HashMap::new();
-        for name in of_facts.chain(&[CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING]) {
-            let alike = headers.entry(folded_name(name.as_str())).or_default();
-            if !alike.contains(name) {
-                alike.push(name.clone());
-            }
-        }
-        let assumed_headers = assumptions.iter().filter_map(|assumption| match &assumption.fact {
             Fact::Header(name) => Some(name.clone()),
             Fact::Cookie(_) => Some(COOKIE),
             _ => None,
         });
+        let framing = [CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING];
+        let headers: HashSet<_> = of_facts.chain(framing).collect();
         Self {
             plan,
             rehearsal: Rehearsal::new(plan),
@@ -137,8 +124,7 @@ impl<'p> Judge<'p> {
             assumptions: assumptions.to_vec(),
             token: None,
             body: None,
-            headers,
-            assumed_headers: assumed_headers.collect(),
+            headers: headers.into_iter().collect(),
             decided: 0,
         }
     }
@@ -327,9 +313,7 @@ impl<'p> Judge<'p> {
                 }
             }
         }
-        let logged = record.headers.named();
-        let logged = logged.filter_map(|(name, _)| self.headers.get(&folded_name(name)));
-        for name in logged.flatten().chain(&self.assumed_headers) {
+        for name in &self.headers {
             let value = match record.headers.get(name) {
                 Logged::Value(value) if !is_complete => {
                     HeaderValue::from_bytes(value.as_bytes()).ok()

@@ -27,8 +27,6 @@ pub(crate) const MOST_TRACKED: usize = 1_000_000;
 /// The counts of one replay.
 pub(crate) struct ReplayTally<'p> {
     plan: &'p Plan,
-    /// All requests.
-    pub(crate) all: Slice,
     /// Requests that get an error in place of a decision, by the part of them that is wrong.
     pub(crate) bad: BTreeMap<&'static str, u64>,
     /// Requests that limits refuse, or would refuse but for shadow, because they cannot count them, by the answer in
@@ -53,13 +51,11 @@ pub(crate) struct ReplayTally<'p> {
 /// The counts of one limit, or of one candidate.
 pub(crate) struct LimitTally<'p> {
     pub(crate) spec: &'p Arc<LimitSpec>,
-    /// The requests to which it applied, and those that it rejects or holds. It holds no request that another
-    /// limit rejects.
-    pub(crate) counts: Slice,
     /// The longest time for which it holds a request.
     pub(crate) longest_wait: Duration,
     pub(crate) keys: HitTable<Key>,
-    /// The counts of each slice of the log's time.
+    /// The requests to which it applied, and those that it rejects or holds. It holds no request that another
+    /// limit rejects.
     pub(crate) timeline: Timeline,
 }
 
@@ -128,7 +124,6 @@ impl<'p> ReplayTally<'p> {
         let indices = limits.iter().map(|limit| limit.spec.name.clone()).zip(0..).collect();
         Self {
             plan,
-            all: Slice::default(),
             bad: BTreeMap::new(),
             refused: BTreeMap::new(),
             timeline: Timeline::default(),
@@ -175,7 +170,6 @@ impl<'p> ReplayTally<'p> {
         for missing in &judged.missing {
             *self.missing.entry(*missing).or_default() += 1;
         }
-        self.all.add(&counted);
         self.timeline.add(now, &counted);
         self.routes[judged.route.unwrap_or(self.plan.routes.len())].add(&counted);
         if let Some(client) = judged.client {
@@ -189,7 +183,6 @@ impl<'p> LimitTally<'p> {
     fn new(spec: &'p Arc<LimitSpec>) -> Self {
         Self {
             spec,
-            counts: Slice::default(),
             longest_wait: Duration::ZERO,
             keys: HitTable::default(),
             timeline: Timeline::default(),
@@ -207,7 +200,6 @@ impl<'p> LimitTally<'p> {
             Outcome::Reject { .. } => counted.rejected = 1,
             Outcome::Allow | Outcome::Delay(_) => {}
         }
-        self.counts.add(&counted);
         self.keys.add(&limit.key, &counted, now);
         self.timeline.add(now, &counted);
     }

@@ -25,7 +25,6 @@ mod time;
 
 pub use self::format::Format;
 pub use self::reader::{LogInput, LogReader};
-pub(crate) use self::record::folded_name;
 pub use self::record::{ClientOrigin, LineFault, LogRecord, Logged, LoggedHeaders};
 pub use self::sorted::{FaultyLine, LogOrder, SortedLogs};
 

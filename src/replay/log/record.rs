@@ -90,16 +90,8 @@ impl<'l> LoggedHeaders<'l> {
 }
 
 fn is_same_name(left: &str, right: &str) -> bool {
-    left.len() == right.len() && left.chars().map(folded).eq(right.chars().map(folded))
-}
-
-/// The form of a header's name that is the same for all names that count as equal.
-pub(crate) fn folded_name(name: &str) -> String {
-    name.chars().map(folded).collect()
-}
-
-fn folded(character: char) -> char {
-    if character == '_' { '-' } else { character.to_ascii_lowercase() }
+    let folded = |byte: u8| if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+    left.len() == right.len() && left.bytes().map(folded).eq(right.bytes().map(folded))
 }
 
 /// Whose address a log has for the client. If a line has several addresses, the address whose variant comes last here

@@ -15,8 +15,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::hash::Hash;
 use std::net::IpAddr;
 
-use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
+use serde_json::json;
 
 use super::fact::Fact;
 use super::log::{FaultyLine, LogOrder};
@@ -211,11 +211,11 @@ impl<'r> FileReport<'r> {
             let (what, name, fact) = judge.described(*missing);
             LeftOut { what, name, fact, requests: *requests }
         });
-        let limits = tally.limits.iter();
+        let (counts, limits) = (Slice::sum(&tally.timeline.slices), tally.limits.iter());
         Self {
             file,
-            counts: tally.all,
-            rejected_share: share(tally.all.rejected, tally.all.requests),
+            counts,
+            rejected_share: share(counts.rejected, counts.requests),
             undecided: tally.undecided,
             bad_requests: &tally.bad,
             refused: &tally.refused,
@@ -244,7 +244,7 @@ impl<'r> LimitReport<'r> {
             figures: spec.figures.to_string(),
             key: sources.join(", "),
             mode: spec.mode.name(),
-            counts: tally.counts,
+            counts: Slice::sum(&tally.timeline.slices),
             longest_wait_ms: tally.longest_wait.as_millis().try_into().unwrap_or(u64::MAX),
             keys: Hit::of(&tally.keys, shown),
             timeline: tally.timeline.clone().sliced_like(all),
@@ -308,13 +308,14 @@ fn compare(new: &HitTable<IpAddr>, old: &HitTable<IpAddr>) -> Comparison {
 impl Serialize for Timeline {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let column = |of: fn(&Slice) -> u64| self.slices.iter().map(of).collect::<Vec<_>>();
-        let mut object = serializer.serialize_struct("Timeline", 5)?;
-        object.serialize_field("from", &self.start.map(time))?;
-        object.serialize_field("slice_ms", &(self.width / 1_000))?;
-        object.serialize_field("requests", &column(|slice| slice.requests))?;
-        object.serialize_field("delayed", &column(|slice| slice.delayed))?;
-        object.serialize_field("rejected", &column(|slice| slice.rejected))?;
-        object.end()
+        let columns = json!({
+            "from": self.start.map(time),
+            "slice_ms": self.width / 1_000,
+            "requests": column(|slice| slice.requests),
+            "delayed": column(|slice| slice.delayed),
+            "rejected": column(|slice| slice.rejected),
+        });
+        columns.serialize(serializer)
     }
 }
 
