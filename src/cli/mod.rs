@@ -8,7 +8,6 @@ mod explain;
 mod health;
 mod init;
 mod limits;
-mod progress;
 mod redisson;
 mod reference;
 mod replay;

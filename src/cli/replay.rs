@@ -1,23 +1,26 @@
 //! `tidegate replay`: tries the limits of a file on the requests of access logs.
 
 use std::ffi::OsString;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::{fs, io};
 
 use clap::Args;
 
-use super::progress::ProgressLine;
-use super::{CommandResult, ConfigFile, Failure, load, print};
+use super::{CommandResult, ConfigFile, Failure, complain, load, print, terminal};
+use crate::observe::log::Terminal;
 use crate::plan::Plan;
 use crate::replay::Replay;
 use crate::replay::fact::{Assumption, Fact};
 use crate::replay::log::{FaultyLine, Format, LineFault, LogInput, LogRecord, SortedLogs};
 use crate::replay::report::text::TerminalReport;
-use crate::replay::report::{FileReport, LineCounts, Report, html, number, printable};
+use crate::replay::report::{FileReport, LineCounts, Report, html, number, printable, time};
 
 /// Exit code: more requests would be rejected than `--fail-above` allows.
 const ABOVE: u8 = 3;
+
+/// After this number of lines, which take a second or two, a person at a terminal sees how far a log has been read.
+const PROGRESS: u64 = 1_000_000;
 
 /// The number of broken lines that a report shows.
 const EXAMPLES: usize = 5;
@@ -88,7 +91,7 @@ impl LogArgs {
     pub(super) fn read(&self, mut take: impl FnMut(&LogRecord<'_>)) -> Result<LineCounts, Failure> {
         let inputs: Vec<_> = self.logs.iter().cloned().map(LogInput::from).collect();
         let mut logs = SortedLogs::open(&inputs, &self.format).map_err(Failure::run)?;
-        let mut progress = ProgressLine::new();
+        let is_watched = terminal(&io::stderr()) != Terminal::None;
         let mut lines = LineCounts::default();
         while let Some(next) = logs.next_request().map_err(Failure::run)? {
             match next {
@@ -102,10 +105,12 @@ impl LogArgs {
                 }
             }
             lines.read += 1;
-            progress.show(lines.read, logs.reached);
+            if is_watched && lines.read.is_multiple_of(PROGRESS) {
+                let (read, reached) = (number(lines.read), time(logs.reached));
+                complain(format_args!("{read} lines, up to {reached}"));
+            }
         }
         lines.order = logs.order;
-        progress.end();
         if lines.read > lines.broken + lines.no_request {
             return Ok(lines);
         }
