@@ -13,13 +13,10 @@ pub enum Format {
     /// The beginning of each line shows its format. Therefore a log may have lines of several formats.
     #[default]
     Auto,
-    /// The combined and the common format of nginx and Apache, also with `HOST:PORT ` before it and more after it.
-    Combined,
     /// An object in each line, with the names of Caddy, Envoy, nginx, tidegate or Traefik.
     Json,
-    /// The format of AWS's application load balancers.
-    Alb,
-    /// A format that the user describes.
+    /// A text with the values in an order: the combined format, that of AWS's load balancers, or one that the user
+    /// describes.
     Template(LineTemplate),
 }
 
@@ -30,9 +27,9 @@ impl FromStr for Format {
     fn from_str(text: &str) -> Result<Self, String> {
         Ok(match text {
             "auto" => Self::Auto,
-            "combined" => Self::Combined,
+            "combined" => Self::Template(COMBINED.clone()),
             "json" => Self::Json,
-            "alb" => Self::Alb,
+            "alb" => Self::Template(ALB.clone()),
             _ if text.contains(['$', '%']) => Self::Template(text.parse()?),
             _ => {
                 return Err(format!(
@@ -60,9 +57,8 @@ impl Format {
         match self {
             Self::Auto if line.starts_with('{') => json::read(line, &mut draft),
             Self::Auto if is_alb(line) => ALB.read(line, &mut draft),
-            Self::Auto | Self::Combined => COMBINED.read(line, &mut draft),
+            Self::Auto => COMBINED.read(line, &mut draft),
             Self::Json => json::read(line, &mut draft),
-            Self::Alb => ALB.read(line, &mut draft),
             Self::Template(template) => template.read(line, &mut draft),
         }?;
         draft.finish()

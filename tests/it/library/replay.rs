@@ -325,7 +325,7 @@ fn sent() -> impl Strategy<Value = Sent> {
 fn real_log() -> Vec<Sent> {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/apache-access.log.gz");
     let inputs = [LogInput::File(file.into())];
-    let mut logs = SortedLogs::open(&inputs, &Format::Combined).unwrap();
+    let mut logs = SortedLogs::open(&inputs, &"combined".parse::<Format>().unwrap()).unwrap();
     let (mut log, mut clients) = (Vec::new(), Vec::new());
     let mut before: Option<Timestamp> = None;
     while let Some(record) = logs.next_request().unwrap() {

@@ -92,18 +92,6 @@ fn a_template_that_cannot_be_read_says_why() {
     }
 }
 
-#[test]
-fn names_of_formats() {
-    for (text, format) in [
-        ("auto", Format::Auto),
-        ("combined", Format::Combined),
-        ("json", Format::Json),
-        ("alb", Format::Alb),
-    ] {
-        assert_eq!(template(text), format);
-    }
-}
-
 proptest! {
     #[test]
     fn any_template_is_read(text in r#"([ -~]|\$msec|\$request|%t|%r|é){0,12}"#, line: String) {
