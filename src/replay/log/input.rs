@@ -1,7 +1,7 @@
 //! Opens the files of a log, and decompresses them.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::PathBuf;
 
@@ -36,23 +36,6 @@ impl LogInput {
             Self::Stdin => "standard input".to_owned(),
             Self::File(path) => path.display().to_string(),
         }
-    }
-
-    /// Whether it is a file, which can be read twice, and not a pipe.
-    ///
-    /// # Errors
-    /// If the file cannot be read.
-    pub(super) fn is_file(&self) -> io::Result<bool> {
-        let Self::File(path) = self else { return Ok(false) };
-        let about = fs::metadata(path)?;
-        if about.is_dir() {
-            return Err(io::Error::new(io::ErrorKind::IsADirectory, "it is a directory"));
-        }
-        // A file that cannot be opened is reported now, and not after an hour of reading the files before it.
-        if about.is_file() {
-            File::open(path)?;
-        }
-        Ok(about.is_file())
     }
 
     pub(super) fn open(&self) -> io::Result<LogBytes> {

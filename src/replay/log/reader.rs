@@ -9,10 +9,6 @@ pub use super::input::LogInput;
 use super::input::{self, LogBytes};
 use super::lines::{NextLine, next_line};
 use super::record::{LineFault, LogRecord};
-use crate::limit::time::Timestamp;
-
-/// The lines of a log among which its first request is looked for.
-const FIRST_LINES: usize = 1_000;
 
 /// A log that cannot be read, because a file is missing or corrupt. A single line that cannot be read is a
 /// [`LineFault`].
@@ -109,18 +105,6 @@ impl LogReader {
             }
             Err(fault) => Err(fault),
         }))
-    }
-
-    /// The time of the first request, if one is among the first lines.
-    pub(super) fn first_time(&mut self) -> Result<Option<Timestamp>, ReadError> {
-        for _ in 0..FIRST_LINES {
-            match self.next_record()? {
-                Some(Ok(record)) => return Ok(Some(record.time)),
-                Some(Err(_)) => {}
-                None => break,
-            }
-        }
-        Ok(None)
     }
 
     /// The bytes of the present line.

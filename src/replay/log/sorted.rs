@@ -6,7 +6,7 @@
 //! never step back: otherwise a bucket would refill twice in the same time. [`MOST_HELD`] bounds the memory, also for
 //! gigabytes.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::mem;
 
 use serde::Serialize;
@@ -26,15 +26,11 @@ const MOST_HELD: usize = 256 << 20;
 
 /// Logs whose requests come in the order of their time.
 pub struct SortedLogs {
-    /// The logs that are still to be opened, and the time of their first request. The earliest comes first.
-    unopened: VecDeque<(Option<Timestamp>, LogInput)>,
-    format: Format,
-    /// The logs that have been opened and have not ended.
+    /// The logs that have not ended.
     open: Vec<OpenLog>,
-    /// The number of logs that have been opened.
-    opened: usize,
-    /// The requests that wait for earlier ones. The key is a request's time, and the numbers of its log and its line.
-    waiting: BTreeMap<(Timestamp, usize, u64), Box<WaitingRecord>>,
+    /// The requests that wait for earlier ones, each with about the bytes that it takes. The key is a request's time, and
+    /// the numbers of its log and its line.
+    waiting: BTreeMap<(Timestamp, usize, u64), Box<(LogRecord<'static>, usize)>>,
     /// The bytes of all requests that wait.
     held: usize,
     /// The time of the last request.
@@ -69,44 +65,25 @@ pub struct FaultyLine {
 /// A log that is being read.
 struct OpenLog {
     reader: LogReader,
-    /// Its number among the logs that were opened.
+    /// Its number among the logs.
     number: usize,
     /// The latest time of its lines, and the time of its last line.
     latest: Timestamp,
     previous: Timestamp,
 }
 
-/// A request that waits for earlier ones.
-struct WaitingRecord {
-    record: LogRecord<'static>,
-    /// About the bytes that it takes in memory.
-    bytes: usize,
-}
-
 impl SortedLogs {
-    /// The requests of these inputs. If there are several, the first request of each file is read now. Its time says
-    /// when the file must be opened: the requests of a later day need not wait in memory.
+    /// The requests of these inputs. Of a log of a later day only the first request waits in memory.
     ///
     /// # Errors
     /// If one of the files is not there or may not be read.
     pub fn open(inputs: &[LogInput], format: &Format) -> Result<Self, ReadError> {
-        let mut unopened = Vec::with_capacity(inputs.len());
-        for input in inputs {
-            let is_file = input.is_file();
-            let is_file =
-                is_file.map_err(|source| ReadError { file: input.name(), lines: 0, source })?;
-            let first = match is_file && inputs.len() > 1 {
-                true => LogReader::open(input, format.clone())?.first_time()?,
-                false => None,
-            };
-            unopened.push((first, input.clone()));
-        }
-        unopened.sort_by_key(|(first, _)| *first);
+        let open = inputs.iter().enumerate().map(|(number, input)| {
+            let reader = LogReader::open(input, format.clone())?;
+            Ok(OpenLog { reader, number, latest: Timestamp::MIN, previous: Timestamp::MIN })
+        });
         Ok(Self {
-            unopened: unopened.into(),
-            format: format.clone(),
-            open: Vec::new(),
-            opened: 0,
+            open: open.collect::<Result<_, _>>()?,
             waiting: BTreeMap::new(),
             held: 0,
             reached: Timestamp::MIN,
@@ -137,18 +114,8 @@ impl SortedLogs {
                     None => continue,
                 }
             }
-            let unopened = self.unopened.front();
-            if unopened.is_some_and(|(first, _)| first.is_none_or(may_be_earlier))
-                && let Some((_, input)) = self.unopened.pop_front()
-            {
-                let reader = LogReader::open(&input, self.format.clone())?;
-                let (latest, previous) = (Timestamp::MIN, Timestamp::MIN);
-                self.opened += 1;
-                self.open.push(OpenLog { reader, number: self.opened, latest, previous });
-                continue;
-            }
             let Some((_, waiting)) = self.waiting.pop_first() else { return Ok(None) };
-            let WaitingRecord { mut record, bytes } = *waiting;
+            let (mut record, bytes) = *waiting;
             self.held -= bytes;
             // More than `MOST_HELD` waited, so a later request has come out already.
             self.order.late += u64::from(record.time < self.reached);
@@ -181,10 +148,10 @@ impl SortedLogs {
         log.latest = log.latest.max(record.time);
         let time = record.time.plus_micros(back.saturating_sub(WINDOW));
         let record = LogRecord { time, ..record };
-        let bytes = mem::size_of::<WaitingRecord>() + log.reader.line_length();
+        let bytes = mem::size_of::<LogRecord<'_>>() + log.reader.line_length();
         self.held += bytes;
         let key = (time, log.number, log.reader.line_number);
-        self.waiting.insert(key, Box::new(WaitingRecord { record, bytes }));
+        self.waiting.insert(key, Box::new((record, bytes)));
         Ok(None)
     }
 }
