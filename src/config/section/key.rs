@@ -61,11 +61,11 @@ fn meant(text: &str) -> Option<String> {
     }
     let (kind, name) = text.split_once([':', '.', '=']).unwrap_or((text, "NAME"));
     let kinds = KeySource::SPELLINGS.map(|spelling| spelling.split(':').next().unwrap_or(spelling));
-    let near = if kind == "body" { kind } else { nearest(kind, kinds)? };
+    let near = nearest(kind, kinds)?;
     if near == kind && text.get(kind.len()..).is_none_or(|rest| rest.starts_with(':')) {
         return None;
     }
-    let named = near == "body" || KeySource::spelling(near).contains(':');
+    let named = KeySource::spelling(near).contains(':');
     let name = if named { format!(":{name}") } else { String::new() };
     Some(format!("did you mean `{near}{name}`?"))
 }
