@@ -21,7 +21,7 @@ use crate::reading::{self, RequestHead, RequestReading, Seen, Sender, TIDEGATE_O
 use crate::request::client::PeerAddress;
 use crate::request::key::{BodyFields, Token, TokenReading, View};
 use crate::request::network::client_network;
-use crate::throttle::{Admission, LimitedRequest, MOST_LIMITS, Open, Quotas, Refused, Taken};
+use crate::throttle::{Admission, Hits, LimitedRequest, MOST_LIMITS, Open, Quotas, Refused, Taken};
 
 /// A request whose record has begun.
 struct AskedRequest {
@@ -50,6 +50,7 @@ type LazyToken<'a> = LazyCell<TokenReading, Box<dyn FnOnce() -> TokenReading + '
 /// A request whose limits are known.
 struct BegunRequest<'b, 'p> {
     view: Option<View<'b>>,
+    hits: Hits,
     open: Open<'p>,
     record: &'b mut RequestRecord,
     refusal: Option<Refusal<'p>>,
@@ -73,14 +74,15 @@ impl Decider {
         let mut asked: Vec<_> = asked.collect();
         let read = asked.iter_mut().map(|asked| self.read(form, asked, active));
         let mut read: Vec<_> = read.collect();
-        let mut begun = Vec::with_capacity(read.len());
-        for read in &mut read {
-            begun.push(self.begin(form, read, &active.plan).await);
-        }
+        let begun = read.iter_mut().map(|read| self.begin(form, read, &active.plan));
+        let mut begun: Vec<_> = begun.collect();
         if begun.iter().map(|begun| begun.open.asked()).sum::<usize>() > MOST_LIMITS {
             // The call is at fault, and is counted as one.
             begun.iter_mut().for_each(|begun| begun.record.is_silent = true);
             return Err(BadCall::TooManyLimits);
+        }
+        for begun in begun.iter_mut().filter(|begun| begun.refusal.is_none()) {
+            self.settle_reported(begun, &active.plan).await;
         }
         let is_void = begun.iter().any(|begun| begun.refusal.is_some());
         let asking = begun.iter_mut().filter(|begun| begun.refusal.is_none());
@@ -165,8 +167,8 @@ impl Decider {
         ReadRequest { method, headers, id, question, record, reading, refusal }
     }
 
-    /// Finds the limits of a request. What was reported is settled at once.
-    async fn begin<'b, 'p>(
+    /// Finds the limits of a request.
+    fn begin<'b, 'p>(
         &'p self,
         form: Form,
         read: &'b mut ReadRequest<'_, 'p>,
@@ -175,7 +177,7 @@ impl Decider {
         let ReadRequest { method, headers, id, question, record, reading, refusal } = read;
         let (mut open, mut refusal, mut place) = (Open::default(), refusal.take(), None);
         let Some((reading, body, token)) = reading else {
-            return BegunRequest { view: None, open, record, refusal, place };
+            return BegunRequest { view: None, hits: Hits::Asked, open, record, refusal, place };
         };
         let view = View {
             token: Token(token),
@@ -191,18 +193,23 @@ impl Decider {
         let request = LimitedRequest { plan, view: &view, now };
         match throttle.begin(request, limits, &mut open) {
             Err(refused) => refusal = Some(Refusal::Limits(refused)),
-            Ok(()) => {
-                if form.tells_end() && open.is_held_to_the_end() {
-                    place = self.leases.reserve();
-                    refusal = place.is_none().then_some(Refusal::Limits(Refused::TooManyOpen));
-                }
-                throttle.settle_reported(&mut open, question.hits, now).await;
-                throttle.prepare(request, &mut open);
+            Ok(()) if form.tells_end() && open.is_held_to_the_end() => {
+                place = self.leases.reserve();
+                refusal = place.is_none().then_some(Refusal::Limits(Refused::TooManyOpen));
             }
+            Ok(()) => {}
         }
         // If the caller leaves before the limits have decided, the request counts as held.
         record.decision = DecisionKind::Delayed;
-        BegunRequest { view: Some(view), open, record, refusal, place }
+        BegunRequest { view: Some(view), hits: question.hits, open, record, refusal, place }
+    }
+
+    /// Settles what was reported, and prepares the question about the rest.
+    async fn settle_reported<'p>(&self, begun: &mut BegunRequest<'_, 'p>, plan: &'p Plan) {
+        let BegunRequest { view: Some(view), hits, open, record, .. } = begun else { return };
+        let (throttle, now) = (&self.context.throttle, self.context.clock.at(record.began));
+        throttle.settle_reported(open, *hits, now).await;
+        throttle.prepare(LimitedRequest { plan, view, now }, open);
     }
 
     /// Ends the decision about a request, and makes the answer for its client.
@@ -213,7 +220,7 @@ impl Decider {
         taken: Taken,
         active: &'p Active,
     ) -> DecidedRequest<'p> {
-        let BegunRequest { view, mut open, record, refusal, place } = begun;
+        let BegunRequest { view, mut open, record, refusal, place, .. } = begun;
         let mut quotas = Quotas::new();
         let now = self.context.clock.at(record.began);
         let ended = match (refusal, &view) {

@@ -190,7 +190,8 @@ impl<'p> Claim<'p> {
 
     /// Takes over the decision on `asked`: this claim has asked the same bucket for both.
     pub(crate) fn decide_as(&mut self, asked: &Self) {
-        (self.ask, self.window_left) = (asked.ask, asked.window_left);
+        self.ask = Ask { mode: self.ask.mode, ..asked.ask };
+        self.window_left = asked.window_left;
         if let Some((decision, by)) = asked.decided() {
             self.decide(decision, by, None);
         }

@@ -32,7 +32,7 @@ impl<'p> Open<'p> {
     pub(super) fn claims(&mut self) -> PerAsk<&mut Claim<'p>> {
         let open = self.limits.iter_mut().filter(|limit| !limit.is_decided());
         let mut claims: PerAsk<_> = open.map(|limit| &mut limit.claim).collect();
-        claims.extend(&mut self.beside);
+        claims.extend(self.beside.iter_mut().filter(|claim| claim.decision().is_none()));
         claims
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::open::{Open, leave_closed, only_look, only_look_after_refusal};
 use super::request_limit::RequestLimit;
 use super::{Taken, Throttle};
+use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::decide::PerAsk;
 use crate::limit::rate::Cost;
@@ -80,6 +81,10 @@ async fn ask(
             if is_stricter(other.algorithm, ask.algorithm) {
                 ask.algorithm = other.algorithm;
             }
+            // The window beside the limit of another plan does not enforce.
+            if other.mode == Mode::Enforce {
+                ask.mode = Mode::Enforce;
+            }
             let both = [*ask, other].into_iter().filter(|ask| ask.takes);
             let cost = both.map(|ask| ask.cost.get()).sum::<u64>();
             ask.takes |= other.takes;
@@ -98,11 +103,11 @@ async fn ask(
     let asked =
         asked.filter(|(index, claim)| asked_at[*index] == *index && claim.decision().is_none());
     let mut asked: PerAsk<_> = asked.map(|(_, claim)| &mut **claim).collect();
-    if asked.is_empty() {
-        return Ok(false);
+    let mut is_measured = false;
+    if !asked.is_empty() {
+        store.take(&mut asked, moment).await?;
+        is_measured = store.is_local() || asked.iter().any(|claim| claim.is_decided_in_redis());
     }
-    store.take(&mut asked, moment).await?;
-    let is_measured = store.is_local() || asked.iter().any(|claim| claim.is_decided_in_redis());
     drop(asked);
     for (index, asked_at) in asked_at.into_iter().enumerate() {
         let (before, after) = claims.split_at_mut(index);

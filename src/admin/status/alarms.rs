@@ -129,7 +129,7 @@ impl StatusFacts<'_> {
     fn refusing(&self) -> Option<Value> {
         let refusals = self.refusals();
         let refused: u64 = refusals.iter().map(|(_, count)| count).sum();
-        let [before, last] = [self.oldest, self.later].map(|it| it.reading.total().requests());
+        let [before, last] = [self.oldest, self.later].map(|it| it.reading.requests());
         let share = 100 * refused / last.saturating_sub(before).max(refused).max(1);
         let what = format!("Requests are refused: {share} % of all, {}", reasons(&refusals));
         let means = "tidegate answers them with 4xx. No limit is the reason, and the API does not see them.";

@@ -67,6 +67,11 @@ impl Reading {
         (next < counts.requests.len()).then_some(next)
     }
 
+    /// All requests, also those about which other proxies have asked.
+    pub(crate) fn requests(&self) -> u64 {
+        self.total().requests() + self.asked.values().sum::<u64>()
+    }
+
     /// The requests of all routes together.
     pub(crate) fn total(&self) -> RouteCounts {
         let mut total = RouteCounts::default();

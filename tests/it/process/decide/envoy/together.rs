@@ -112,6 +112,54 @@ fn each_descriptor_has_the_figures_of_its_plan() {
     assert_eq!(both.said(), [(OK, 8), (OK, 2)]);
 }
 
+/// A regression: a plan whose window has another length made the limit of another descriptor a shadow.
+#[test]
+fn a_window_beside_does_not_keep_the_limit_of_another_descriptor_from_enforcing() {
+    let limits = "[plans]\nby = \"header:x-plan\"\n\
+         [limits.user]\nkey = [\"header:x-user\"]\nalgorithm = \"fixed-window\"\nrate = \"2/d\"\n\
+         plans = { pro = \"1000/h\" }\n\
+         [[routes]]\npath = \"/{*rest}\"\nlimits = [\"user\"]\n";
+    in_each_store(limits, |envoy, store| {
+        let of = |user: &str, plan: &str| {
+            descriptor(&[("path", "/a"), ("x-user", user), ("header:x-plan", plan)])
+        };
+        for user in ["a", "b"] {
+            let (pro, free) = (of(user, "pro"), of(user, "free"));
+            let both = if user == "a" { [pro, free] } else { [free, pro] };
+            let said = [0; 4].map(|_| ask(envoy, &both).overall_code);
+            assert_eq!(said[2..], [OVER_LIMIT; 2], "{store} {user}");
+        }
+    });
+}
+
+/// A regression: what is reported to a limit whose plans have other windows took the other limits out.
+#[test]
+fn a_report_beside_other_windows_leaves_the_other_limits_in() {
+    let limits = "[plans]\nby = \"header:x-plan\"\n\
+         [limits.told]\nkey = []\nalgorithm = \"fixed-window\"\nrate = \"100/h\"\nreported = true\n\
+         plans = { pro = \"1000/d\" }\n\
+         [limits.other]\nkey = []\nrate = \"2/d\"\n\
+         [[routes]]\npath = \"/{*rest}\"\nlimits = [\"told\", \"other\"]\n";
+    in_each_store(limits, |envoy, store| {
+        let one = [descriptor(&[("path", "/a")])];
+        let said = [0; 4].map(|_| ask(envoy, &one).overall_code);
+        assert_eq!(said, [OK, OK, OVER_LIMIT, OVER_LIMIT], "{store}");
+    });
+}
+
+/// A regression: if the sum of two descriptors is more than any bucket holds, the second one said OK.
+#[test]
+fn a_sum_that_no_bucket_holds_is_over_the_limit_for_each_descriptor() {
+    let limits = "[limits.big]\nkey = []\nrate = \"1000000000/d\"\n\
+                  [[routes]]\npath = \"/{*rest}\"\nlimits = [\"big\"]\n";
+    in_each_store(limits, |envoy, store| {
+        let most = with_hits(1_000_000_000, &[("path", "/a")]);
+        let answer = ask(envoy, &[most.clone(), most]);
+        let codes: Vec<_> = answer.statuses.iter().map(|status| status.code).collect();
+        assert_eq!(codes, [OVER_LIMIT; 2], "{store}");
+    });
+}
+
 #[test]
 fn a_limit_that_lets_nothing_pass_stops_the_whole_call() {
     let limits = "[limits.closed]\nkey = []\nrate = \"0/s\"\n\
