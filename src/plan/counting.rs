@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::calendar::Zone;
 use super::figures::{CalendarQuota, Figures};
 use crate::limit::algorithm::fixed_window::windows::{Unit, Windows};
@@ -46,7 +48,7 @@ pub(crate) enum WindowLength {
 }
 
 /// The figures that an operator wants, as written in the file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct WantedFigures {
     /// The rate, as in `1000/s`, `unlimited` or `0/s`.
     pub(crate) rate: String,

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tokio::time::timeout;
 
 use super::bucket::{BucketAsk, BucketReceipt, KeyLocation};
@@ -14,7 +13,7 @@ use super::known::KnownRefusals;
 use super::name::BucketKey;
 use super::process::ProcessStore;
 use super::queue::QueueId;
-use super::running::{RunningFigures, RunningOverride, RunningTable};
+use super::running::{RunningFigures, RunningOverride};
 use super::script::Redis;
 use crate::limit::Scope;
 use crate::limit::algorithm::{Difference, Receipt, Settlement};
@@ -31,8 +30,6 @@ pub struct Store {
     pub(super) redis: Option<Redis>,
     pub(super) known: KnownRefusals,
     display: KeyDisplay,
-    /// The table of overrides that this worker knows, with its number.
-    running: Mutex<(u64, Arc<RunningTable>)>,
 }
 
 impl Store {
@@ -43,8 +40,7 @@ impl Store {
     pub fn new(shared: Arc<ProcessStore>, spec: &StoreSpec, display: KeyDisplay) -> Arc<Self> {
         let redis =
             shared.redis.as_ref().map(|nodes| Redis::new(nodes, &spec.prefix, Arc::clone(&shared)));
-        let (known, running) = (KnownRefusals::default(), Mutex::default());
-        Arc::new(Self { shared, redis, known, display, running })
+        Arc::new(Self { shared, redis, known: KnownRefusals::default(), display })
     }
 
     /// The time `now` by both clocks. In a bucket of this process, windows that begin with the clock follow the time of
@@ -112,10 +108,7 @@ impl Store {
     }
 
     fn in_force<'r>(&self, ask: &BucketAsk<'r>, now: Timestamp) -> BucketAsk<'r> {
-        let running = self.running_figures(ask.spec, ask.key).map(|it| it.figures);
-        let (may_differ, limits) = (self.shared.running.were_any(), &self.shared.current_limits);
-        let now = self.both(now);
-        BucketAsk { ask: limits.of(ask, now, running.as_ref(), may_differ), ..*ask }
+        BucketAsk { ask: self.shared.running.in_force(ask, self.both(now)), ..*ask }
     }
 
     /// The queue of the ask's bucket.
@@ -140,16 +133,7 @@ impl Store {
         spec: &LimitSpec,
         key: &BucketKey,
     ) -> Option<RunningFigures> {
-        let version = self.shared.running.version();
-        if version == 0 {
-            return None;
-        }
-        // Only this worker takes this lock.
-        let mut known = self.running.lock();
-        if known.0 != version {
-            *known = self.shared.running.table();
-        }
-        known.1.find(spec, key)
+        self.shared.running.find(spec, key)
     }
 
     /// Counts a rejection of this client's request by a limit with `ban`. The rejection may ban the key.

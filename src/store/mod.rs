@@ -11,8 +11,8 @@
 //! 6. `queue`: the requests that wait for a bucket. When one of them leaves, those after it move up.
 //!
 //! `access` is one worker's [`Store`]: a Redis connection belongs to the runtime that made it. All workers of a process
-//! share one [`ProcessStore`]. It has the figures of the last reload (`current_limits`) and the overrides that were set
-//! since the start (`running`).
+//! share one [`ProcessStore`]. It has the figures that are in force: those of the last reload, and the overrides that were
+//! set since the start (`running`).
 //!
 //! `name` has the names of the keys in Redis. `warnings` warns the operator of odd things in Redis. The connections are
 //! those of [`crate::redis`].
@@ -22,7 +22,6 @@
 mod access;
 mod bucket;
 mod claim;
-mod current_limits;
 mod grant;
 mod known;
 mod memory;

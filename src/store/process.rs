@@ -9,7 +9,6 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::bucket::Source;
-use super::current_limits::CurrentLimits;
 use super::memory::Memory;
 use super::queue::Queues;
 use super::running::{ListedOverride, RunningOverrides};
@@ -37,7 +36,6 @@ pub struct ProcessStore {
     pub(super) warnings: LimitWarnings,
     /// Settlements that may not have reached Redis.
     pub(crate) unsettled: UnsettledCosts,
-    pub(super) current_limits: CurrentLimits,
     pub(super) running: RunningOverrides,
     /// Requests that were refused without Redis, because the refusal was known.
     pub(super) known_refusals: AtomicU64,
@@ -94,7 +92,6 @@ impl ProcessStore {
             client_id: client_id(),
             warnings: LimitWarnings::default(),
             unsettled: Repeated::new(events::costs_not_settled),
-            current_limits: CurrentLimits::default(),
             running: RunningOverrides::default(),
             known_refusals: AtomicU64::new(0),
             queues: Queues::default(),
@@ -117,7 +114,6 @@ impl ProcessStore {
     /// Takes over the limits of the start or of a reload. From now on settlements and overrides use their figures, and
     /// the log lines of an outage name their `on_store_error`.
     pub fn put_in_force(&self, limits: &[Arc<LimitSpec>]) {
-        self.current_limits.put(limits);
         self.running.put_limits(limits);
         if let Some(redis) = &self.redis {
             redis.health.set_meanwhile(without_redis(limits));

@@ -112,11 +112,7 @@ impl Admin {
     /// The figures that are in force for a key now, the plan that has them, and a note if requests of this key may have
     /// other figures.
     fn figures(&self, plan: &Plan, spec: &LimitSpec, key: &AskedKey) -> FoundFigures {
-        let running = self.listed(spec.name.as_str(), &key.text);
-        let running = running.filter(|running| running.is_in_force);
-        let wanted = running.as_ref().map(|running| &running.entry.wanted);
-        let running = spec.counting.as_ref().zip(wanted);
-        let running = running.and_then(|(counting, wanted)| counting.figures(wanted).ok());
+        let running = self.listed(spec.name.as_str(), &key.text).and_then(|it| it.figures);
         let plain = key.plain.as_ref().unwrap_or(&key.shown);
         let tier = match plan.tiers.as_ref().filter(|_| !spec.tiers.is_empty()) {
             // A hash says no plan.

@@ -137,28 +137,20 @@ impl Admin {
 
     /// An override as JSON.
     fn overridden(&self, listed: &ListedOverride) -> Value {
-        let ListedOverride { entry, is_in_force, left } = listed;
+        let ListedOverride { entry, figures, left } = listed;
+        let algorithm = figures.as_ref().and_then(|figures| figures.at(self.clocks()));
         let until = left.map(|left| self.wall().plus(left));
         json!({
             "limit": entry.limit,
             "key": entry.key,
             "rate": entry.wanted.rate,
-            "burst": self.burst_of(listed),
+            "burst": algorithm.map(|it| it.capacity()),
             "queue": entry.wanted.queue,
             "reason": entry.reason,
             "until": entry.ends.or(until).map(date_and_time),
             "ends_in_ms": left.map(millis),
-            "in_force": is_in_force,
+            "in_force": figures.is_some(),
         })
-    }
-
-    /// The size of an override's buckets. `None` if they have no size, or if no limit uses the override.
-    fn burst_of(&self, listed: &ListedOverride) -> Option<u64> {
-        let plan = Arc::clone(&self.plan.borrow().plan);
-        let named = |spec: &&Arc<LimitSpec>| spec.name.as_str() == listed.entry.limit;
-        let spec = plan.limits.iter().find(named).filter(|_| listed.is_in_force)?;
-        let figures = spec.counting.as_ref()?.figures(&listed.entry.wanted).ok()?;
-        Some(figures.at(self.clocks())?.capacity())
     }
 }
 

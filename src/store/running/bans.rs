@@ -7,12 +7,9 @@
 //!
 //! A ban never replaces another override of its key: neither an operator's, nor a ban by another process.
 
-use std::collections::HashMap;
-use std::iter;
-use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::entry::{KnownOverride, MOST_RUNNING, OverrideId, RunningOverride, sources};
+use super::entry::{MOST_RUNNING, OverrideId, RunningOverride, sources};
 use crate::limit::decide::Ask;
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::time::{Now, Timestamp};
@@ -79,41 +76,14 @@ impl RejectionCounts {
     }
 }
 
-/// The number of bans that run: of each limit, and of each limit for a client.
-#[derive(Default)]
-pub(super) struct BanCounts(HashMap<(String, Option<IpAddr>), usize>);
-
-impl BanCounts {
-    pub(super) fn add(&mut self, ban: &KnownOverride) {
-        let limit = &ban.entry.limit;
-        for client in iter::once(None).chain(ban.client.map(Some)) {
-            *self.0.entry((limit.clone(), client)).or_default() += 1;
-        }
-    }
-
-    /// The bans of this limit, and once more those for this client.
-    pub(super) fn weight(&self, limit: &str, client: IpAddr) -> usize {
-        let of = |client| self.0.get(&(limit.to_owned(), client)).copied().unwrap_or_default();
-        of(None) + of(Some(client))
-    }
-}
-
-impl<'k> FromIterator<&'k KnownOverride> for BanCounts {
-    fn from_iter<I: IntoIterator<Item = &'k KnownOverride>>(overrides: I) -> Self {
-        let mut counts = Self::default();
-        overrides.into_iter().filter(|it| it.entry.is_ban).for_each(|ban| counts.add(ban));
-        counts
-    }
-}
-
 /// The override that bans a key with `ban` from the time of day `wall` on.
 pub(super) fn banned(
     spec: &LimitSpec,
     ban: &BanSpec,
     (limit, key): OverrideId,
     wall: Timestamp,
-) -> Arc<RunningOverride> {
-    Arc::new(RunningOverride {
+) -> RunningOverride {
+    RunningOverride {
         limit,
         key,
         sources: sources(spec),
@@ -121,5 +91,5 @@ pub(super) fn banned(
         reason: Some(REASON.to_owned()),
         ends: Some(wall.plus(ban.lasts)),
         is_ban: true,
-    })
+    }
 }

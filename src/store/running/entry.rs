@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use crate::limit::time::Timestamp;
@@ -12,19 +13,25 @@ use crate::plan::{Figures, LimitSpec, WantedFigures};
 /// The most overrides that run at once. Each process reads all of them when one changes.
 pub(crate) const MOST_RUNNING: usize = 1_000;
 
-/// Other figures for one key of a limit, as an operator wrote them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Other figures for one key of a limit, as an operator wrote them. What is not skipped is JSON in Redis.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RunningOverride {
+    #[serde(skip)]
     pub(crate) limit: String,
     /// The key's text as Redis has it: hashed if `log.keys` says so.
+    #[serde(skip)]
     pub(crate) key: String,
     /// The parts of the limit's key. A limit with other parts has other keys.
+    #[serde(rename = "key")]
     pub(crate) sources: Vec<String>,
+    #[serde(flatten)]
     pub(crate) wanted: WantedFigures,
     pub(crate) reason: Option<String>,
     /// When the override ends, by the store's clock. `None`: when an operator resets it.
+    #[serde(skip)]
     pub(crate) ends: Option<Timestamp>,
     /// Whether a limit's `ban` has set it, and no operator.
+    #[serde(rename = "ban", default)]
     pub(crate) is_ban: bool,
 }
 
@@ -64,6 +71,12 @@ pub(in crate::store) struct KnownOverride {
 }
 
 impl KnownOverride {
+    /// An override that others know too.
+    pub(super) fn new(entry: RunningOverride, ends: Option<Instant>) -> Self {
+        let entry = Arc::new(entry);
+        Self { entry, ends, client: None, is_here: false, is_unlogged: false }
+    }
+
     pub(super) fn is_over(&self, now: Instant) -> bool {
         self.ends.is_some_and(|ends| ends <= now)
     }
@@ -78,8 +91,8 @@ impl KnownOverride {
 #[derive(Clone, Debug)]
 pub(crate) struct ListedOverride {
     pub(crate) entry: Arc<RunningOverride>,
-    /// Whether there is a limit with this key that can use the figures.
-    pub(crate) is_in_force: bool,
+    /// Its figures. `None` if there is no limit with this key that can use them.
+    pub(crate) figures: Option<Figures>,
     /// How long the override still lasts. `None`: until an operator resets it.
     pub(crate) left: Option<Duration>,
 }

@@ -1,5 +1,5 @@
-//! Overrides that are set while the process runs: other figures for one key of a limit, for a time. Operators set them,
-//! and limits with `ban` (`bans`).
+//! The figures in force: the limits of the last reload, and the overrides that are set while the process runs. An
+//! override is other figures for one key of a limit, for a time. Operators set them, and limits with `ban` (`bans`).
 //!
 //! If limits live in Redis, the overrides do too. `script::overrides` reads them about twice a second, and
 //! [`RunningOverrides`] has what was read last. While Redis is away they stay in force until they end. A
@@ -12,26 +12,29 @@ mod bans;
 mod entry;
 mod table;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::mem::replace;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use tokio::time::Instant;
 
 pub(super) use self::bans::MOST_BANNED;
-use self::bans::{BanCounts, RejectionCounts, banned};
+use self::bans::{RejectionCounts, banned};
 use self::entry::OverrideId;
 pub(super) use self::entry::{KnownOverride, ReadOverrides};
 pub(crate) use self::entry::{ListedOverride, MOST_RUNNING, RunningOverride, sources};
-pub(super) use self::table::{RunningFigures, RunningTable};
+pub(super) use self::table::RunningFigures;
+use self::table::{InForce, RunningTable};
+use crate::limit::decide::Ask;
 use crate::limit::name::Name;
 use crate::limit::time::{Now, Timestamp};
 use crate::observe::events::{self, OverrideEvent};
 use crate::plan::LimitSpec;
+use crate::store::bucket::BucketAsk;
 use crate::store::name::{BucketKey, kept};
 
 /// How late an answer of Redis may arrive after a newer one, in microseconds.
@@ -44,14 +47,16 @@ const SURELY_ENDED: Duration = Duration::from_secs(1);
 /// The overrides that run, as all workers of a process see them.
 #[derive(Default)]
 pub(super) struct RunningOverrides {
-    /// The number of the present table. 0 if no override is in force: then a request only reads this number.
-    version: AtomicU64,
+    /// The limits of the last reload and their candidates.
+    limits: RwLock<HashMap<Name, Arc<LimitSpec>>>,
+    /// The overrides that are in force.
+    table: RunningTable,
+    /// The generation of known refusals. Any process that resets a bucket, or sets or ends an override, begins a new
+    /// one. Then known refusals end. A ban begins none: while it runs nobody asks the key's bucket, and what the bucket
+    /// refused before stays true.
+    generation: AtomicU64,
     /// Whether an override was ever in force here.
     were_any: AtomicBool,
-    /// The generation of known refusals. A reload, and any process that resets a bucket or changes an override, begins
-    /// a new one. Then known refusals end. A ban begins none: while it runs nobody asks the key's bucket, and what the
-    /// bucket refused before stays true.
-    generation: AtomicU64,
     /// The rejections that may lead to bans.
     rejections: RejectionCounts,
     /// Locked while bans are on their way to Redis, so that none arrives after an operator has ended it.
@@ -61,21 +66,13 @@ pub(super) struct RunningOverrides {
 
 #[derive(Default)]
 struct RunningState {
-    limits: BTreeMap<Name, Arc<LimitSpec>>,
     known: BTreeMap<OverrideId, KnownOverride>,
-    /// The overrides that are in force, as they were logged.
-    in_force: BTreeMap<OverrideId, Arc<RunningOverride>>,
-    table: Arc<RunningTable>,
-    /// The number of the last table.
-    tables: u64,
     /// When the overrides were read last, by Redis's clock, and their generation there.
     read: Option<(Timestamp, u64)>,
     /// The generation in Redis of the last change that was no ban.
     told: u64,
     /// When an override first ended by its time, after Redis was last read.
     ended: Option<Instant>,
-    /// The bans in `known`.
-    running_bans: BanCounts,
     /// Whether there was no room for the last ban.
     is_full: bool,
     /// The number of bans by this process since the start, by limit.
@@ -83,32 +80,18 @@ struct RunningState {
 }
 
 impl RunningState {
-    /// The generation in Redis that was read last. Without overrides it is 0, and nothing need be read.
-    fn generation(&self) -> u64 {
-        self.read.map_or(0, |(_, generation)| generation)
-    }
-
     /// Whether there is no room for another ban of this limit for a key of this client. Its bans, and once more those
     /// for this client, must be fewer than the places left. So no limit takes more than half of the places and no client
     /// more than a third, and there is room for the next one: keys can be invented.
     fn has_no_room(&mut self, limit: &str, client: IpAddr) -> bool {
-        let left = MOST_BANNED.saturating_sub(self.known.len());
-        let is_full = self.running_bans.weight(limit, client) >= left;
-        let was_full = replace(&mut self.is_full, is_full);
-        if self.is_full && !was_full {
+        let bans = self.known.values().filter(|it| it.entry.is_ban && it.entry.limit == limit);
+        let weights = bans.map(|ban| if ban.client == Some(client) { 2 } else { 1 });
+        let is_full = weights.sum::<usize>() >= MOST_BANNED.saturating_sub(self.known.len());
+        if is_full && !replace(&mut self.is_full, is_full) {
             events::bans_full(limit, MOST_BANNED);
         }
-        self.is_full
-    }
-
-    /// Logs and counts a ban by this process.
-    fn log_ban(&mut self, RunningOverride { limit, key, .. }: &RunningOverride) {
-        if let Some(spec) = self.limits.get(limit.as_str())
-            && let Some(ban) = &spec.ban
-        {
-            events::banned(limit, key, ban.rejections.capacity(), ban.lasts);
-            *self.bans.entry(spec.name.clone()).or_default() += 1;
-        }
+        self.is_full = is_full;
+        is_full
     }
 }
 
@@ -118,18 +101,31 @@ fn event(entry: &RunningOverride) -> OverrideEvent<'_> {
 }
 
 impl RunningOverrides {
-    pub(super) fn version(&self) -> u64 {
-        self.version.load(Ordering::Acquire)
+    /// The figures that were set for this key.
+    pub(super) fn find(&self, spec: &LimitSpec, key: &BucketKey) -> Option<RunningFigures> {
+        self.table.find(spec, key)
     }
 
-    pub(super) fn were_any(&self) -> bool {
-        self.were_any.load(Ordering::Relaxed)
-    }
-
-    /// The present table with its number.
-    pub(super) fn table(&self) -> (u64, Arc<RunningTable>) {
-        let state = self.state.lock();
-        (self.version(), Arc::clone(&state.table))
+    /// The ask with the figures that are in force now: a settlement must use them. With the figures of its request the
+    /// bucket might refill too fast, or its window might end too early. Then a client could get back all that it has used.
+    /// If the limit, its key or its algorithm has changed, the bucket no longer exists, and the ask stays unchanged.
+    pub(super) fn in_force(&self, asked: &BucketAsk<'_>, now: Now) -> Ask {
+        let BucketAsk { spec: before, key, ask } = *asked;
+        let limits = self.limits.read();
+        let limit = limits.get(&before.name).map_or(before, |spec| &**spec);
+        let in_plan = before.tier.as_ref().and_then(|tier| limit.of_tier(tier));
+        let spec = in_plan.map_or(limit, |spec| &**spec);
+        let is_same = std::ptr::eq(spec, before) && !self.were_any.load(Ordering::Relaxed);
+        if is_same || spec.key.sources != before.key.sources {
+            return ask;
+        }
+        let running = self.find(before, key).map(|it| it.figures);
+        match limit.choose(key.plain(), in_plan, running.as_ref()).figures.at(now) {
+            Some(algorithm) if algorithm.number() == ask.algorithm.number() => {
+                Ask { algorithm, max_wait: spec.wait, ..ask }
+            }
+            Some(_) | None => ask,
+        }
     }
 
     /// The generation of known refusals.
@@ -142,33 +138,31 @@ impl RunningOverrides {
         self.generation.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes over the limits that are in force.
+    /// Takes over the limits that are in force. They make other figures from the overrides' words.
     pub(super) fn put_limits(&self, limits: &[Arc<LimitSpec>]) {
         self.rejections.bound(limits);
-        let named = limits.iter().map(|spec| (spec.name.clone(), Arc::clone(spec)));
-        let mut state = self.state.lock();
-        state.limits = named.collect();
-        if !state.known.is_empty() {
-            // The table is built again because it has the limits too: each override stands under the limit of its plan.
-            self.publish(&mut state, true);
-        }
+        let all = limits.iter().chain(limits.iter().filter_map(|spec| spec.candidate.as_ref()));
+        let all = all.map(|spec| (spec.name.clone(), Arc::clone(spec))).collect();
+        let state = self.state.lock();
+        *self.limits.write() = all;
+        state.known.iter().for_each(|(id, known)| self.apply(id, known));
     }
 
-    /// Whether the overrides of this generation in Redis were read.
-    pub(super) fn has_read(&self, generation: u64) -> bool {
-        self.state.lock().generation() == generation
-    }
-
-    /// Whether an override has ended by its time, and Redis was not read since then. The next reading removes it from
-    /// Redis. Otherwise it would be in force again if Redis's clock stepped back.
-    pub(super) fn has_unread_end(&self) -> bool {
-        self.state.lock().ended.is_some_and(|ended| ended.elapsed() >= SURELY_ENDED)
+    /// Whether Redis must be read, which has this generation: it is another one than was read last, or an override has
+    /// ended by its time since then. The reading removes it from Redis. Otherwise it would be in force again if Redis's
+    /// clock stepped back.
+    pub(super) fn must_read(&self, generation: u64) -> bool {
+        let state = self.state.lock();
+        // Without overrides the generation is 0, and nothing need be read.
+        let read = state.read.map_or(0, |(_, generation)| generation);
+        let has_ended = state.ended.is_some_and(|ended| ended.elapsed() >= SURELY_ENDED);
+        read != generation || generation > 0 && has_ended
     }
 
     /// Takes over what Redis has. `asked` is when the question was sent. An answer that was read earlier than
-    /// the present overrides is ignored.
+    /// the present overrides is ignored. Overrides of this process alone stay.
     pub(super) fn read(&self, read: ReadOverrides, asked: Instant) {
-        let mut state = self.state.lock();
+        let state = &mut *self.state.lock();
         // If Redis's clock was set back by more than `LATE`, the answer counts. Otherwise no new override would count.
         if state.read.is_some_and(|(last, _)| (1..LATE).contains(&last.micros_since(read.at))) {
             return;
@@ -178,36 +172,38 @@ impl RunningOverrides {
             self.begin_generation();
         }
         (state.read, state.told) = (Some((read.at, read.generation)), read.told);
-        state.ended = None;
-        let before = std::mem::take(&mut state.known);
+        let mut gone: BTreeSet<OverrideId> = state.known.keys().cloned().collect();
         for entry in read.entries {
-            let (id, entry) = (entry.id(), Arc::new(entry));
-            let ends = match before.get(&id) {
-                // Two readings may give slightly different ends for one override. The first end is kept, so the
-                // table stays as it is.
-                Some(before) if before.entry == entry => before.ends,
-                // Nobody has changed it. Redis has another end because its clock has stepped back.
-                Some(before) if is_same => {
-                    if let Some(logged) = state.in_force.get_mut(&id) {
-                        *logged = Arc::clone(&entry);
-                    }
-                    before.ends
+            let id = entry.id();
+            gone.remove(&id);
+            match state.known.get_mut(&id) {
+                // Nobody has changed it. Its first end is kept: another reading may give a slightly different end, and
+                // quite another one if Redis's clock has stepped back.
+                Some(known) if is_same || *known.entry == entry => {
+                    known.entry = Arc::new(entry);
+                    (known.is_here, known.is_unlogged) = (false, false);
                 }
                 // The override has ended here. Redis's clock is late, or has stepped back.
-                None if is_same => continue,
-                _ => {
+                None if is_same => {}
+                before => {
                     let left = |ends: Timestamp| Duration::from_micros(ends.micros_since(read.at));
-                    entry.ends.map(|ends| asked + left(ends))
+                    let ends = entry.ends.map(|ends| asked + left(ends));
+                    let client = before.and_then(|before| before.client);
+                    self.put(
+                        state,
+                        id,
+                        KnownOverride { client, ..KnownOverride::new(entry, ends) },
+                    );
                 }
-            };
-            let client = before.get(&id).and_then(|before| before.client);
-            let known = KnownOverride { entry, ends, client, is_here: false, is_unlogged: false };
-            state.known.insert(id, known);
+            }
         }
-        for (id, known) in before.into_iter().filter(|(_, known)| known.is_here) {
-            state.known.entry(id).or_insert(known);
+        for id in gone {
+            if !state.known.get(&id).is_some_and(|known| known.is_here) {
+                self.remove(state, &id);
+            }
         }
-        self.publish(&mut state, false);
+        self.expire(state);
+        state.ended = None;
     }
 
     /// Counts a rejection of this key by a limit with `ban`, which may ban the key. `client` has sent the request. Redis
@@ -221,48 +217,24 @@ impl RunningOverrides {
         is_shared: bool,
     ) {
         let key = BucketKey::from(kept(key.shown()).into_owned());
-        if !self.rejections.count(spec, &key, now) {
+        let Some(ban) = spec.ban.as_ref().filter(|_| self.rejections.count(spec, &key, now)) else {
             return;
-        }
-        let mut state = self.state.lock();
+        };
+        let state = &mut *self.state.lock();
         let id = (spec.name.as_str().to_owned(), key.shown().as_str().to_owned());
-        if state.known.get(&id).is_some_and(|known| !known.is_over(Instant::now())) {
-            return;
-        }
-        let Some(ban) = &spec.ban else { return };
-        if state.has_no_room(&id.0, client) {
+        let is_known = state.known.get(&id).is_some_and(|known| !known.is_over(Instant::now()));
+        if is_known || state.has_no_room(&id.0, client) {
             return;
         }
         let entry = banned(spec, ban, id.clone(), now.wall);
-        let ends = Some(Instant::now() + ban.lasts);
         // If another process has banned the key already, Redis says so. That ban has its line in the log.
         if !is_shared {
-            state.log_ban(&entry);
+            self.log_ban(state, &entry);
         }
+        let known = KnownOverride::new(entry, Some(Instant::now() + ban.lasts));
         let client = Some(client);
-        let known = KnownOverride { entry, ends, client, is_here: true, is_unlogged: is_shared };
-        self.add_ban(&mut state, id, known);
-    }
-
-    /// Puts one more ban in force, which costs the same however many overrides there are.
-    fn add_ban(&self, state: &mut RunningState, id: OverrideId, ban: KnownOverride) {
-        let (spec, replaced) = (state.limits.get(id.0.as_str()), state.known.contains_key(&id));
-        let Some(spec) = spec.filter(|_| !replaced) else {
-            state.known.insert(id, ban);
-            return self.publish(state, false);
-        };
-        if let Some(figures) = ban.entry.figures(spec) {
-            self.rejections.forget(spec, &id.1);
-            state.table.add(spec, &ban, figures);
-            state.in_force.insert(id.clone(), Arc::clone(&ban.entry));
-            self.were_any.store(true, Ordering::Relaxed);
-            if self.version() == 0 {
-                state.tables += 1;
-                self.version.store(state.tables, Ordering::Release);
-            }
-        }
-        state.running_bans.add(&ban);
-        state.known.insert(id, ban);
+        let known = KnownOverride { client, is_here: true, is_unlogged: is_shared, ..known };
+        self.put(state, id, known);
     }
 
     /// The bans that are still to be sent to Redis.
@@ -272,25 +244,23 @@ impl RunningOverrides {
 
     /// A ban was sent to Redis. `done` says whether Redis has set it: it does not if the key has an override.
     pub(super) fn note_sent(&self, ban: &KnownOverride, done: bool) {
-        let mut state = self.state.lock();
+        let state = &mut *self.state.lock();
         if let Some(known) = state.known.get_mut(&ban.entry.id()) {
             (known.is_here, known.is_unlogged) = (false, false);
         }
         if done && ban.is_unlogged {
-            state.log_ban(&ban.entry);
+            self.log_ban(state, &ban.entry);
         }
     }
 
     /// The bans cannot be sent to Redis now. They hold here, so they are logged.
     pub(super) fn log_unsent(&self) {
-        let mut state = self.state.lock();
-        let unlogged = state.known.values_mut().filter(|known| known.is_unlogged);
+        let state = &mut *self.state.lock();
         let log = |known: &mut KnownOverride| {
-            known.is_unlogged = false;
-            Arc::clone(&known.entry)
+            replace(&mut known.is_unlogged, false).then(|| Arc::clone(&known.entry))
         };
-        let unlogged: Vec<_> = unlogged.map(log).collect();
-        unlogged.iter().for_each(|entry| state.log_ban(entry));
+        let unlogged: Vec<_> = state.known.values_mut().filter_map(log).collect();
+        unlogged.iter().for_each(|entry| self.log_ban(state, entry));
     }
 
     /// The bans by this process since its start.
@@ -298,121 +268,117 @@ impl RunningOverrides {
         self.state.lock().bans.get(limit).copied().unwrap_or_default()
     }
 
+    /// Sets an override in this process alone. Returns whether there was room for it.
+    pub(super) fn set_here(&self, entry: RunningOverride, lasts: Option<Duration>) -> bool {
+        let state = &mut *self.state.lock();
+        let id = entry.id();
+        let has_room = state.known.len() < MOST_RUNNING || state.known.contains_key(&id);
+        if has_room {
+            let known = KnownOverride::new(entry, lasts.map(|lasts| Instant::now() + lasts));
+            self.put(state, id, KnownOverride { is_here: true, ..known });
+        }
+        has_room
+    }
+
+    /// Ends an override of this process alone. Returns whether there was one.
+    pub(super) fn end_here(&self, limit: &str, key: &str) -> bool {
+        let state = &mut *self.state.lock();
+        let id = (limit.to_owned(), key.to_owned());
+        if !state.known.get(&id).is_some_and(|known| known.is_here) {
+            return false;
+        }
+        if let Some(known) = self.remove(state, &id).filter(|known| known.is_unlogged) {
+            self.log_ban(state, &known.entry);
+        }
+        true
+    }
+
     /// Forgets counts of rejections that are over. To be called about once a second.
     pub(super) fn sweep(&self, now: Now) {
         self.rejections.sweep(now);
     }
 
-    /// Sets an override in this process alone. Returns whether there was room for it.
-    pub(super) fn set_here(&self, entry: RunningOverride, lasts: Option<Duration>) -> bool {
-        let mut state = self.state.lock();
-        let id = entry.id();
-        if state.known.len() >= MOST_RUNNING && !state.known.contains_key(&id) {
-            return false;
-        }
-        let ends = lasts.map(|lasts| Instant::now() + lasts);
-        let entry = Arc::new(entry);
-        let known = KnownOverride { entry, ends, client: None, is_here: true, is_unlogged: false };
-        state.known.insert(id, known);
-        self.publish(&mut state, false);
-        true
-    }
-
-    /// Ends an override of this process alone. Returns whether there was one.
-    pub(super) fn end_here(&self, limit: &str, key: &str) -> bool {
-        let mut state = self.state.lock();
-        let id = (limit.to_owned(), key.to_owned());
-        if !state.known.get(&id).is_some_and(|known| known.is_here) {
-            return false;
-        }
-        if let Some(known) = state.known.remove(&id).filter(|known| known.is_unlogged) {
-            state.log_ban(&known.entry);
-        }
-        self.publish(&mut state, false);
-        true
-    }
-
     /// Ends the overrides whose time is over. To be called about once a second.
     pub(super) fn end_expired(&self) {
-        let mut state = self.state.lock();
-        let now = Instant::now();
-        if state.known.values().any(|known| known.is_over(now)) {
-            self.publish(&mut state, false);
-        }
+        self.expire(&mut self.state.lock());
     }
 
     /// All overrides, by limit and key.
     pub(super) fn list(&self) -> Vec<ListedOverride> {
-        let state = self.state.lock();
         let listed = |(id, known): (&OverrideId, &KnownOverride)| ListedOverride {
             entry: Arc::clone(&known.entry),
-            is_in_force: state.in_force.contains_key(id),
+            figures: self.table.figures(id),
             left: known.left(),
         };
-        state.known.iter().map(listed).collect()
+        self.state.lock().known.iter().map(listed).collect()
     }
 
-    /// Builds the table again, if an override has changed or `anew` is set. Logs each override that begins or ends.
-    fn publish(&self, state: &mut RunningState, anew: bool) {
+    fn put(&self, state: &mut RunningState, id: OverrideId, known: KnownOverride) {
+        self.apply(&id, &known);
+        state.known.insert(id, known);
+    }
+
+    fn remove(&self, state: &mut RunningState, id: &OverrideId) -> Option<KnownOverride> {
+        self.withdraw(id);
+        state.known.remove(id)
+    }
+
+    fn expire(&self, state: &mut RunningState) {
         let now = Instant::now();
-        let table = RunningTable::default();
-        let mut in_force = BTreeMap::new();
-        for (id, known) in state.known.iter().filter(|(_, known)| !known.is_over(now)) {
-            let Some(spec) = state.limits.get(id.0.as_str()) else { continue };
-            let Some(figures) = known.entry.figures(spec) else { continue };
-            let cost = spec.cost.default_cost();
-            let capacity = figures.capacity().filter(|capacity| *capacity < cost.get());
-            let is_new = anew || state.in_force.get(id) != Some(&known.entry);
-            if let Some(capacity) = capacity.filter(|_| is_new) {
-                events::override_too_small(&event(&known.entry), capacity, cost);
-            }
-            table.add(spec, known, figures);
-            in_force.insert(id.clone(), Arc::clone(&known.entry));
-        }
-        let is_same = state.in_force == in_force;
-        let mut changes_bans_alone = !anew;
-        for (id, entry) in &state.in_force {
-            if in_force.get(id) != Some(entry) {
-                changes_bans_alone &= entry.is_ban;
-            }
-            if !in_force.contains_key(id) {
-                events::override_ended(&event(entry));
-            }
-        }
-        for (id, entry) in &in_force {
-            if state.in_force.get(id) == Some(entry) {
-                continue;
-            }
-            changes_bans_alone &= entry.is_ban;
-            match state.limits.get(id.0.as_str()).filter(|_| entry.is_ban) {
-                // The process that bans a key logs it. The rejections before the ban lead to no other ban.
-                Some(spec) => self.rejections.forget(spec, &id.1),
-                None => events::override_set(&event(entry)),
-            }
-        }
-        let known = state.known.len();
-        state.known.retain(|_, known| !known.is_over(now));
-        if state.known.len() < known {
+        let over = state.known.iter().filter(|(_, known)| known.is_over(now));
+        for id in over.map(|(id, _)| id.clone()).collect::<Vec<_>>() {
+            self.remove(state, &id);
             state.ended.get_or_insert(now);
         }
-        state.running_bans = state.known.values().collect();
-        if is_same && !anew {
-            return;
+    }
+
+    /// Puts an override in force if its limit can use it. Logs it if it is new, and the end of what was in
+    /// force before.
+    fn apply(&self, id: &OverrideId, known: &KnownOverride) {
+        let limits = self.limits.read();
+        let spec = limits.get(id.0.as_str());
+        let Some((spec, figures)) = spec.and_then(|it| Some((it, known.entry.figures(it)?))) else {
+            return self.withdraw(id);
+        };
+        let (cost, capacity) = (spec.cost.default_cost(), figures.capacity());
+        self.were_any.store(true, Ordering::Relaxed);
+        let new = InForce { known: known.clone(), spec: Arc::clone(spec), figures };
+        let was = self.table.put(id, new);
+        let is_new = was.as_ref().is_none_or(|was| was.known.entry != known.entry);
+        if let Some(capacity) = capacity.filter(|capacity| *capacity < cost.get())
+            && (is_new || was.is_some_and(|was| !Arc::ptr_eq(&was.spec, spec)))
+        {
+            events::override_too_small(&event(&known.entry), capacity, cost);
         }
-        state.tables += 1;
-        let version = if in_force.is_empty() { 0 } else { state.tables };
-        (state.in_force, state.table) = (in_force, Arc::new(table));
-        if version > 0 {
-            self.were_any.store(true, Ordering::Relaxed);
+        match known.entry.is_ban {
+            // The process that bans a key logs it. The rejections before the ban lead to no other ban.
+            true => self.rejections.forget(spec, &id.1),
+            false if is_new => events::override_set(&event(&known.entry)),
+            false => {}
         }
-        self.version.store(version, Ordering::Release);
-        if !changes_bans_alone {
-            self.begin_generation();
+    }
+
+    /// Logs and counts a ban by this process.
+    fn log_ban(&self, state: &mut RunningState, entry: &RunningOverride) {
+        let RunningOverride { limit, key, .. } = entry;
+        if let Some(spec) = self.limits.read().get(limit.as_str())
+            && let Some(ban) = &spec.ban
+        {
+            events::banned(limit, key, ban.rejections.capacity(), ban.lasts);
+            *state.bans.entry(spec.name.clone()).or_default() += 1;
+        }
+    }
+
+    fn withdraw(&self, id: &OverrideId) {
+        if let Some(was) = self.table.remove(id) {
+            events::override_ended(&event(&was.known.entry));
         }
     }
 }
 
 #[cfg(test)]
 mod ban_tests;
+#[cfg(test)]
+mod figures_tests;
 #[cfg(test)]
 mod tests;

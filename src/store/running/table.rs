@@ -1,25 +1,29 @@
-//! The overrides that are in force, as requests look them up. A ban is added to the table. For any other change a new
-//! table replaces it.
+//! The overrides that are in force, as requests look them up. Each change adds, replaces or removes one of them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::RwLock;
 
-use super::entry::KnownOverride;
-use crate::limit::name::Name;
+use super::entry::{KnownOverride, OverrideId};
 use crate::plan::{Figures, LimitSpec};
 use crate::store::name::{BucketKey, stored_text};
 
-/// The overrides in force of all limits.
+/// The overrides in force of all limits, by the limit's name and the key's text.
 #[derive(Default)]
-pub(in crate::store) struct RunningTable(RwLock<HashMap<Name, OverriddenLimit>>);
+pub(super) struct RunningTable {
+    limits: RwLock<HashMap<String, HashMap<String, InForce>>>,
+    /// How many there are. If there is none, a request only reads this number.
+    count: AtomicUsize,
+}
 
-/// A limit with its overrides, by the key's text.
-struct OverriddenLimit {
-    spec: Arc<LimitSpec>,
-    keys: HashMap<String, (KnownOverride, Figures)>,
+/// An override with the limit that uses it.
+pub(super) struct InForce {
+    pub(super) known: KnownOverride,
+    pub(super) spec: Arc<LimitSpec>,
+    pub(super) figures: Figures,
 }
 
 /// The figures of a running override.
@@ -31,28 +35,37 @@ pub(crate) struct RunningFigures {
 }
 
 impl RunningTable {
-    /// Adds an override of this limit with these figures.
-    pub(super) fn add(&self, spec: &Arc<LimitSpec>, known: &KnownOverride, figures: Figures) {
-        let mut limits = self.0.write();
-        let limit = limits.entry(spec.name.clone());
-        let new = || OverriddenLimit { spec: Arc::clone(spec), keys: HashMap::new() };
-        limit.or_insert_with(new).keys.insert(known.entry.key.clone(), (known.clone(), figures));
+    /// Puts an override in force. Returns what was in force for its key.
+    pub(super) fn put(&self, (limit, key): &OverrideId, new: InForce) -> Option<InForce> {
+        let mut limits = self.limits.write();
+        let was = limits.entry(limit.clone()).or_default().insert(key.clone(), new);
+        self.count.fetch_add(usize::from(was.is_none()), Ordering::Release);
+        was
+    }
+
+    pub(super) fn remove(&self, (limit, key): &OverrideId) -> Option<InForce> {
+        let was = self.limits.write().get_mut(limit)?.remove(key)?;
+        self.count.fetch_sub(1, Ordering::Release);
+        Some(was)
+    }
+
+    pub(super) fn figures(&self, (limit, key): &OverrideId) -> Option<Figures> {
+        Some(self.limits.read().get(limit)?.get(key)?.figures.clone())
     }
 
     /// The figures for this key.
-    pub(in crate::store) fn find(
-        &self,
-        spec: &LimitSpec,
-        key: &BucketKey,
-    ) -> Option<RunningFigures> {
-        let limits = self.0.read();
-        let limit = limits.get(&spec.name)?;
+    pub(super) fn find(&self, spec: &LimitSpec, key: &BucketKey) -> Option<RunningFigures> {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let limits = self.limits.read();
+        let found = limits.get(spec.name.as_str())?.get(&*stored_text(key.shown()))?;
         // A request keeps the plan with which it began, and finds only figures for the limit of this plan.
-        let is_same = std::ptr::eq(spec, &*limit.spec)
-            || spec.key == limit.spec.key && spec.counting == limit.spec.counting;
-        let (known, figures) = limit.keys.get(&*stored_text(key.shown())).filter(|_| is_same)?;
-        let left = known.left();
-        let (figures, banned) = (figures.clone(), left.filter(|_| known.entry.is_ban));
-        (left != Some(Duration::ZERO)).then_some(RunningFigures { figures, banned })
+        let is_same = std::ptr::eq(spec, &*found.spec)
+            || spec.key == found.spec.key && spec.counting == found.spec.counting;
+        let left = found.known.left();
+        let banned = left.filter(|_| found.known.entry.is_ban);
+        let figures = RunningFigures { figures: found.figures.clone(), banned };
+        (is_same && left != Some(Duration::ZERO)).then_some(figures)
     }
 }

@@ -9,11 +9,9 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use redis::{Cmd, FromRedisValue, Script, Value};
-use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use crate::limit::time::Timestamp;
-use crate::plan::WantedFigures;
 use crate::redis::{CallAdvice, CallError, CallKind, HashSlot, LastingFailures, Router};
 use crate::store::ProcessStore;
 use crate::store::running::{MOST_BANNED, MOST_RUNNING, ReadOverrides, RunningOverride};
@@ -67,9 +65,7 @@ impl SharedOverrides {
                 let sent = self.send_bans().await;
                 let found = self.call(CallKind::Background, &generation, number).await?;
                 // There is nothing to keep if there is no hash.
-                let is_due = read_at.elapsed() >= READ || running.has_unread_end();
-                let is_due = found > 0 && is_due;
-                if is_due || !running.has_read(found) {
+                if found > 0 && read_at.elapsed() >= READ || running.must_read(found) {
                     let asked = Instant::now();
                     let (read, _) = self.call(CallKind::Background, &look, parse).await?;
                     running.read(read, asked);
@@ -82,7 +78,6 @@ impl SharedOverrides {
             if let Some((error, help)) = failures.news(&result, router.nodes.is_up(*hash_slot)) {
                 tracing::warn!(%error, help, "overrides not read");
             }
-            running.end_expired();
             sleep(PAUSE).await;
         }
     }
@@ -195,45 +190,23 @@ fn parse(answer: Value) -> Option<(ReadOverrides, String)> {
 }
 
 fn text(entry: &RunningOverride) -> String {
-    let WantedFigures { rate, burst, queue } = &entry.wanted;
-    json!({
-        "rate": rate,
-        "burst": burst,
-        "queue": queue,
-        "reason": entry.reason,
-        "key": entry.sources,
-        "ban": entry.is_ban,
-    })
-    .to_string()
+    // There is always JSON for these types.
+    serde_json::to_string(entry).unwrap_or_default()
 }
 
 fn entry(field: &str, value: &str) -> Option<RunningOverride> {
     let (limit, key) = field.split_once(':')?;
     let (ends, json) = value.split_once(' ')?;
     let ends: u64 = ends.parse().ok()?;
-    let json: serde_json::Value = serde_json::from_str(json).ok()?;
-    let number = |name: &str| json.get(name).and_then(serde_json::Value::as_u64);
-    let string = |name: &str| Some(json.get(name)?.as_str()?.to_owned());
-    let sources = json.get("key")?.as_array()?.iter();
-    let sources = sources.map(|source| source.as_str().unwrap_or_default().to_owned());
-    Some(RunningOverride {
-        limit: limit.to_owned(),
-        key: key.to_owned(),
-        sources: sources.collect(),
-        wanted: WantedFigures {
-            rate: string("rate")?,
-            burst: number("burst"),
-            queue: number("queue"),
-        },
-        reason: string("reason"),
-        ends: Timestamp::from_micros(ends).filter(|_| ends > 0),
-        is_ban: json.get("ban").and_then(serde_json::Value::as_bool).unwrap_or_default(),
-    })
+    let (limit, key) = (limit.to_owned(), key.to_owned());
+    let ends = Timestamp::from_micros(ends).filter(|_| ends > 0);
+    Some(RunningOverride { limit, key, ends, ..serde_json::from_str(json).ok()? })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::WantedFigures;
 
     #[test]
     fn an_override_is_read_back_as_it_was_written() {
