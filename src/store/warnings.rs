@@ -3,16 +3,19 @@
 
 use std::time::Duration;
 
+use tracing::warn;
+
 use crate::limit::name::Name;
 use crate::observe::log_interval::LogIntervals;
+use crate::observe::millis;
 use crate::plan::LimitSpec;
 use crate::redis::CallError;
 
 /// A warning about a limit is not repeated for this time.
 const SILENCE: Duration = Duration::from_secs(600);
 
-/// The warnings that a process has logged.
-pub(super) struct LimitWarnings(LogIntervals<(Name, WarningKind)>);
+/// The warnings that a process has logged, by limit and advice.
+pub(super) struct LimitWarnings(LogIntervals<(Name, &'static str)>);
 
 impl Default for LimitWarnings {
     fn default() -> Self {
@@ -20,113 +23,81 @@ impl Default for LimitWarnings {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum WarningKind {
-    Unset,
-    Older,
-    Ahead,
-    EndsTooSoon,
-    OtherFigures,
-    OtherType,
-    Refused,
-}
-
 impl LimitWarnings {
-    pub(super) fn unset(&self, limit: &LimitSpec) {
-        if self.is_news(limit, WarningKind::Unset) {
-            tracing::warn!(
-                limit = %limit.name,
-                limiter = shown(limit),
-                "help" = "set its rate in Java or with `tidegate redisson set`, or write `rate` in the limit",
-                "limiter not configured"
-            );
+    pub(super) fn unset(&self, spec: &LimitSpec) {
+        let help =
+            "set its rate in Java or with `tidegate redisson set`, or write `rate` in the limit";
+        if let Some((limit, limiter)) = self.news(spec, help) {
+            warn!(limit, limiter, help, "limiter not configured");
         }
     }
 
     /// A Redisson before 3.17 uses the keys of the limiter.
-    pub(super) fn older(&self, limit: &LimitSpec) {
-        if self.is_news(limit, WarningKind::Older) {
-            tracing::warn!(
-                limit = %limit.name,
-                limiter = shown(limit),
-                "help" = "update its Java services to Redisson 3.17 or later, then delete what the old version wrote with `tidegate redisson set`; or give the limit another name; until then \
-                          on_store_error decides for this key",
-                "limiter used by a redisson before 3.17"
-            );
+    pub(super) fn older(&self, spec: &LimitSpec) {
+        let help = "update its Java services to Redisson 3.17 or later, then delete what the old version wrote with `tidegate redisson set`; or give the limit another name; until then \
+                    on_store_error decides for this key";
+        if let Some((limit, limiter)) = self.news(spec, help) {
+            warn!(limit, limiter, help, "limiter used by a redisson before 3.17");
         }
     }
 
-    pub(super) fn ahead(&self, limit: &LimitSpec, ahead: Duration) {
-        if self.is_news(limit, WarningKind::Ahead) {
-            tracing::warn!(
-                limit = %limit.name,
-                limiter = shown(limit),
-                ahead_ms = u64::try_from(ahead.as_millis()).unwrap_or(u64::MAX),
-                "help" = "set the clocks of the Java services: permits that they take are held longer by that time",
-                "limiter used by a clock that is ahead"
-            );
+    pub(super) fn ahead(&self, spec: &LimitSpec, ahead: Duration) {
+        let help = "set the clocks of the Java services: permits that they take are held longer by that time";
+        if let Some((limit, limiter)) = self.news(spec, help) {
+            let ahead_ms = millis(ahead);
+            warn!(limit, limiter, ahead_ms, help, "limiter used by a clock that is ahead");
         }
     }
 
-    pub(super) fn ends_too_soon(&self, limit: &LimitSpec) {
-        if self.is_news(limit, WarningKind::EndsTooSoon) {
-            tracing::warn!(
-                limit = %limit.name,
-                limiter = shown(limit),
-                "help" = "its keys expire `keepAliveTime` after their last use, or as `expire` says: let this time be at least the interval plus the limit's `wait`",
-                "limiter ends too soon to wait for"
-            );
+    pub(super) fn ends_too_soon(&self, spec: &LimitSpec) {
+        let help = "its keys expire `keepAliveTime` after their last use, or as `expire` says: let this time be at least the interval plus the limit's `wait`";
+        if let Some((limit, limiter)) = self.news(spec, help) {
+            warn!(limit, limiter, help, "limiter ends too soon to wait for");
         }
     }
 
     /// Redis has other figures for the limiter than the file. The figures in Redis count.
     pub(super) fn other_figures(
         &self,
-        limit: &LimitSpec,
+        spec: &LimitSpec,
         figures: impl FnOnce() -> (String, &'static str, u64),
     ) {
-        if self.is_news(limit, WarningKind::OtherFigures) {
-            let (rate, kind, keep_alive_ms) = figures();
-            tracing::warn!(
-                limit = %limit.name,
-                limiter = shown(limit),
-                in_force = rate,
+        let help = "the figures in redis are in force; `tidegate redisson set` changes them";
+        if let Some((limit, limiter)) = self.news(spec, help) {
+            let (in_force, kind, keep_alive_ms) = figures();
+            warn!(
+                limit,
+                limiter,
+                in_force,
                 "type" = kind,
                 keep_alive_ms,
-                "help" = "the figures in redis are in force; `tidegate redisson set` changes them",
+                help,
                 "limiter has other figures in redis"
             );
         }
     }
 
     /// The key that `name` returns holds a value of another type than the limit's bucket.
-    pub(super) fn other_type(&self, limit: &LimitSpec, name: impl FnOnce() -> String) {
-        if self.is_news(limit, WarningKind::OtherType) {
-            tracing::warn!(
-                limit = %limit.name,
-                redis_key = name(),
-                "help" = "delete that key, or stop the other program that writes it; until then \
-                          on_store_error decides for this key",
-                "key of another type in redis"
-            );
+    pub(super) fn other_type(&self, spec: &LimitSpec, name: impl FnOnce() -> String) {
+        let help = "delete that key, or stop the other program that writes it; until then \
+                    on_store_error decides for this key";
+        if let Some((limit, _)) = self.news(spec, help) {
+            warn!(limit, redis_key = name(), help, "key of another type in redis");
         }
     }
 
     /// Redis refuses the limit's key, or a command of its algorithm, but works for other limits.
-    pub(super) fn refused(&self, limit: &LimitSpec, error: &CallError) {
-        if self.is_news(limit, WarningKind::Refused) {
-            tracing::warn!(
-                limit = %limit.name,
-                %error,
-                "help" = "allow this user that key and the commands that tidegate needs, or name a limiter \
-                          whose keys share a slot; until then on_store_error decides for this limit",
-                "key refused by redis"
-            );
+    pub(super) fn refused(&self, spec: &LimitSpec, error: &CallError) {
+        let help = "allow this user that key and the commands that tidegate needs, or name a limiter \
+                    whose keys share a slot; until then on_store_error decides for this limit";
+        if let Some((limit, _)) = self.news(spec, help) {
+            warn!(limit, %error, help, "key refused by redis");
         }
     }
 
-    fn is_news(&self, limit: &LimitSpec, kind: WarningKind) -> bool {
-        self.0.next((limit.name.clone(), kind))
+    /// The names of the limit and of its limiter, if this warning about it is to be logged now.
+    fn news<'s>(&self, spec: &'s LimitSpec, help: &'static str) -> Option<(&'s str, String)> {
+        self.0.next((spec.name.clone(), help)).then(|| (spec.name.as_str(), shown(spec)))
     }
 }
 
