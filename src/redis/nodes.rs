@@ -37,6 +37,10 @@ pub(crate) struct RedisNodes {
     timeout: AtomicU64,
     /// Whether the map is known to be out of date.
     is_stale: AtomicBool,
+    /// The requests that went on without Redis.
+    pub(crate) decided_without: AtomicU64,
+    /// The requests that were refused because Redis did not decide.
+    pub(crate) refused_without: AtomicU64,
     /// How many hash slots moved since the last log line, by the old and the new server.
     moves: Mutex<BTreeMap<(String, String), usize>>,
     lines: LogIntervals<()>,
@@ -122,6 +126,8 @@ impl RedisNodes {
             is_cluster,
             timeout: AtomicU64::new(0),
             is_stale: AtomicBool::new(false),
+            decided_without: AtomicU64::default(),
+            refused_without: AtomicU64::default(),
             moves: Mutex::default(),
             lines: LogIntervals::new(LINE_PAUSE),
         }
@@ -233,24 +239,13 @@ impl RedisNodes {
         });
         // Other servers have taken over the hash slots of these servers. So the outage of these servers ends.
         gone.iter().for_each(|node| node.health.replaced());
-        self.forget_others();
-        self.log_moves(is_failover);
-        uncovered
-    }
-
-    /// Forgets servers that have no hash slots. The cluster's counts take over their counts of requests without Redis.
-    fn forget_others(&self) {
         self.map.send_if_modified(|map| {
             let owners = map.owners();
-            map.nodes.retain(|node| {
-                let stays = owners.iter().any(|owner| Arc::ptr_eq(owner, node));
-                if !stays {
-                    self.health.inherit(&node.health);
-                }
-                stays
-            });
+            map.nodes.retain(|node| owners.iter().any(|owner| Arc::ptr_eq(owner, node)));
             false
         });
+        self.log_moves(is_failover);
+        uncovered
     }
 
     fn node(&self, map: &mut HashSlotMap, endpoint: &Endpoint) -> Arc<RedisNode> {
@@ -300,10 +295,11 @@ impl RedisNodes {
         self.health.is_up() && !self.is_any_away()
     }
 
-    /// The requests on which no server decided: how many went on, and how many were refused.
-    pub(crate) fn without(&self) -> (u64, u64) {
-        let each = self.all().into_iter().map(|health| health.without());
-        each.fold((0, 0), |sum, (decided, refused)| (sum.0 + decided, sum.1 + refused))
+    /// Counts a request on which the server that has this hash slot did not decide: it went on, or it was refused.
+    pub(crate) fn count_without(&self, slot: HashSlot, is_refused: bool) {
+        let count = if is_refused { &self.refused_without } else { &self.decided_without };
+        count.fetch_add(1, Ordering::Relaxed);
+        self.health_of(slot).count_without(is_refused);
     }
 
     /// How long all servers have been up. If one is away: for how long.
@@ -357,13 +353,13 @@ mod tests {
         let half = HASH_SLOTS / 2;
         for port in 1..10 {
             nodes.replace(&[(0, half - 1, at(port)), (half, HASH_SLOTS - 1, at(100))]);
-            nodes.health_of(HashSlot(0)).decided_without();
-            nodes.health_of(HashSlot(half)).refused_without();
+            nodes.count_without(HashSlot(0), false);
+            nodes.count_without(HashSlot(half), true);
             nodes.named(&at(200));
-            assert_eq!(nodes.without(), (u64::from(port), u64::from(port)));
         }
         nodes.replace(&[(0, HASH_SLOTS - 1, at(100))]);
-        assert_eq!(nodes.without(), (9, 9));
+        let counts = [&nodes.decided_without, &nodes.refused_without];
+        assert_eq!(counts.map(|count| count.load(Ordering::Relaxed)), [9, 9]);
         assert_eq!(nodes.all().len(), 2, "one server, and the cluster as a whole");
         assert_eq!(nodes.map().owner(HashSlot(0)).unwrap().id, nodes.map().owners()[0].id);
     }

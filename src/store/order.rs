@@ -334,16 +334,10 @@ impl Asking<'_> {
     /// # Errors
     /// If a limit has `on_store_error = "reject"`. What the claims hold goes back.
     fn follow_on_store_error(&self, claims: &mut [&mut Claim<'_>]) -> Result<(), Unavailable> {
-        let by = claims.iter().position(|claim| rejects_without_redis(claim));
-        let missed = match by {
-            Some(by) => claims.get(by).and_then(|claim| missed(claim)),
-            None => claims.iter().find_map(|claim| missed(claim)),
-        };
+        let by = claims.iter().position(|claim| claim.rejects_without_redis());
+        let missed = claims.iter().find_map(|claim| missed(claim));
         if let (Some(hash_slot), Some(nodes)) = (missed, &self.store.shared.redis) {
-            match by {
-                Some(_) => nodes.health_of(hash_slot).refused_without(),
-                None => nodes.health_of(hash_slot).decided_without(),
-            }
+            nodes.count_without(hash_slot, by.is_some());
         }
         let Some(by) = by else { return Ok(()) };
         claims.iter_mut().for_each(|claim| self.give_back(claim));

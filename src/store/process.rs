@@ -145,15 +145,15 @@ impl ProcessStore {
     /// The present numbers.
     pub fn counters(&self) -> Counters {
         let redis = self.redis.as_ref();
-        let (decided_without, refused_without) = redis.map_or((0, 0), |redis| redis.without());
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         Counters {
-            decided_without,
-            refused_without,
+            decided_without: redis.map_or(0, |redis| load(&redis.decided_without)),
+            refused_without: redis.map_or(0, |redis| load(&redis.refused_without)),
             keys: self.memory.keys(),
-            shared_uses: self.memory.full.shared.load(Ordering::Relaxed),
-            forgotten: self.memory.full.forgotten.load(Ordering::Relaxed),
-            processes: self.processes.load(Ordering::Relaxed),
-            known_refusals: self.known_refusals.load(Ordering::Relaxed),
+            shared_uses: load(&self.memory.full.shared),
+            forgotten: load(&self.memory.full.forgotten),
+            processes: load(&self.processes),
+            known_refusals: load(&self.known_refusals),
             unsettled: self.unsettled.total(),
             redis_up: redis.map(|redis| redis.are_up()),
         }

@@ -105,19 +105,10 @@ impl RedisHealth {
         Self { meanwhile: Arc::clone(&other.meanwhile), ..Self::new(server) }
     }
 
-    /// Counts a request that went on without the server.
-    pub(crate) fn decided_without(&self) {
-        self.away.lock().without.0 += 1;
-    }
-
-    /// Counts a request that was refused because the server did not decide.
-    pub(crate) fn refused_without(&self) {
-        self.away.lock().without.1 += 1;
-    }
-
-    /// How many requests of both kinds there were since the start: decided, refused.
-    pub(crate) fn without(&self) -> (u64, u64) {
-        self.away.lock().without
+    /// Counts a request on which the server did not decide: it went on, or it was refused.
+    pub(super) fn count_without(&self, is_refused: bool) {
+        let without = &mut self.away.lock().without;
+        *if is_refused { &mut without.1 } else { &mut without.0 } += 1;
     }
 
     pub(crate) fn is_up(&self) -> bool {
@@ -276,17 +267,6 @@ impl RedisHealth {
             true => tracing::info!(server, away_ms, decided, refused, "store recovered"),
             false => tracing::info!(server, away_ms, decided, refused, "store connected"),
         }
-    }
-
-    /// Takes over the counts of a server that has left.
-    pub(crate) fn inherit(&self, other: &Self) {
-        let sum = |one: (u64, u64), other: (u64, u64)| (one.0 + other.0, one.1 + other.1);
-        let (without, counted) = {
-            let left = other.away.lock();
-            (left.without, left.counted)
-        };
-        let mut away = self.away.lock();
-        (away.without, away.counted) = (sum(away.without, without), sum(away.counted, counted));
     }
 
     /// Logs how many requests were decided without the server outside an outage: it was too slow at times, or

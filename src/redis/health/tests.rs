@@ -68,16 +68,16 @@ async fn requests_that_redis_missed_are_told_of_once() {
     };
     let missed = |decided, refused| vec![("store missed".to_owned(), decided, refused)];
     assert_eq!(told(&|| health.log_missed()), []);
-    health.decided_without();
+    health.count_without(false);
     assert_eq!(told(&|| health.log_missed()), [], "an outage may be beginning");
     assert_eq!(told(&|| health.log_missed()), missed(1, 0));
-    health.decided_without();
-    health.refused_without();
+    health.count_without(false);
+    health.count_without(true);
     assert_eq!(told(&|| health.log_missed()), [], "too early");
     tokio::time::advance(MISSED_PAUSE).await;
     assert_eq!(told(&|| health.log_missed()), missed(1, 1));
     fail(&health, FAILURES);
-    health.refused_without();
+    health.count_without(true);
     tokio::time::advance(MISSED_PAUSE).await;
     assert_eq!(told(&|| health.log_missed()), [], "its end will tell");
     let permit = health.permit_to_try().await;
@@ -91,7 +91,7 @@ async fn requests_that_redis_missed_are_told_of_once() {
 async fn requests_that_redis_missed_are_told_of_with_the_last_error() {
     let health = RedisHealth::new("here".into());
     let told = || {
-        health.decided_without();
+        health.count_without(false);
         health.log_missed();
         crate::observe::testing::lines(|| health.log_missed()).remove(0)
     };
