@@ -38,9 +38,5 @@ impl Locked<'_> {
 }
 
 pub(super) fn shard_number(id: Identity, shards: usize) -> usize {
-    u64::try_from(shards)
-        .ok()
-        .and_then(|shards| id.shard.checked_rem(shards))
-        .and_then(|number| usize::try_from(number).ok())
-        .unwrap_or_default()
+    usize::try_from(id.shard).unwrap_or_default().checked_rem(shards).unwrap_or_default()
 }

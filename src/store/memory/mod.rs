@@ -20,7 +20,6 @@ mod shares;
 mod table;
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use siphasher::sip128::SipHasher13;
 
@@ -30,7 +29,7 @@ use self::locked::shard_number;
 use self::shard::{Due, Shard};
 pub(super) use self::table::Memory;
 use super::bucket::{BucketAsk, BucketReceipt, BucketReply, Decider, ReceiptUse};
-use crate::limit::algorithm::{Algorithm, BucketState, Receipt, sliding_log};
+use crate::limit::algorithm::{Algorithm, BucketState, sliding_log};
 use crate::limit::decide::{Ask, Change, PerAsk, decide, decide_one};
 use crate::limit::decision::{Decision, Verdict};
 use crate::limit::time::Now;
@@ -58,6 +57,34 @@ struct FoundBucket {
     id: Identity,
     kind: BucketKind,
     state: Option<BucketState>,
+}
+
+impl FoundBucket {
+    /// What the bucket says. `noted` is the number of resets before the request took, if receipts are needed.
+    fn reply(
+        &self,
+        ask: &Ask,
+        decision: Decision,
+        change: Change,
+        noted: Option<u64>,
+        now: Now,
+    ) -> BucketReply {
+        let (from_shared, at) = (self.kind == BucketKind::Shared, ask.algorithm.time(now));
+        let by = if from_shared { Decider::Shared } else { Decider::Process };
+        let receipt = match (noted, change) {
+            (Some(resets), Change::Taken(state, outcome)) => {
+                let receipt = ask.receipt(outcome, state, now).under(&ask.algorithm, at);
+                Some(BucketReceipt { receipt, from_shared, resets })
+            }
+            _ => None,
+        };
+        let window_left = match change.state().or(self.state) {
+            Some(BucketState::FixedWindow(state)) => ask.algorithm.window_left(state.start, at),
+            _ => None,
+        };
+        let took = matches!(change, Change::Taken(..));
+        BucketReply { decision, by, took, receipt, window_left }
+    }
 }
 
 impl Memory {
@@ -121,16 +148,7 @@ impl Memory {
             if bucket.kind == BucketKind::New && !is_kept {
                 self.removed(1);
             }
-            let is_shared = bucket.kind == BucketKind::Shared;
-            let receipt = receipt(ask, change, receipts, now).map(|receipt| BucketReceipt {
-                receipt,
-                from_shared: is_shared,
-                resets: self.resets.count(),
-            });
-            let by = if is_shared { Decider::Shared } else { Decider::Process };
-            let took = matches!(change, Change::Taken(..));
-            let window_left = window_left(ask, change.state().or(bucket.state), now);
-            answers.push(BucketReply { decision, by, took, receipt, window_left });
+            answers.push(bucket.reply(ask, decision, change, self.noted(receipts), now));
         }
         (answers, decided.verdict)
     }
@@ -153,16 +171,18 @@ impl Memory {
         }
         let (decision, change, verdict) = decide_one(&ask.ask, before, now);
         let is_kept = keep(&mut shard, id, before, &ask.ask.algorithm, change, now);
-        let resets = self.resets.count();
+        let noted = self.noted(receipts);
         drop(shard);
         if is_new && !is_kept {
             self.removed(1);
         }
-        let receipt = receipt(&ask.ask, change, receipts, now);
-        let receipt = receipt.map(|receipt| BucketReceipt { receipt, from_shared: false, resets });
-        let (by, took) = (Decider::Process, matches!(change, Change::Taken(..)));
-        let window_left = window_left(&ask.ask, change.state().or(before), now);
-        Some((BucketReply { decision, by, took, receipt, window_left }, verdict))
+        let bucket = FoundBucket { id, kind: BucketKind::Known, state: before };
+        Some((bucket.reply(&ask.ask, decision, change, noted, now), verdict))
+    }
+
+    /// The number of resets so far, if receipts are needed.
+    fn noted(&self, receipts: ReceiptUse) -> Option<u64> {
+        (receipts == ReceiptUse::Needed).then(|| self.resets.count())
     }
 
     /// The decision that one ask alone would get. Nothing is taken.
@@ -218,23 +238,6 @@ impl Memory {
         let secret = (self.secret.0 ^ name, self.secret.1 ^ sources ^ algorithm);
         let hash = SipHasher13::new_with_keys(secret.0, secret.1).hash(key);
         Identity::new(LimitMark::of(name, sources, algorithm), hash.h1, hash.h2)
-    }
-}
-
-/// The time that the window of a bucket with this state has left, if a request has begun it.
-fn window_left(ask: &Ask, state: Option<BucketState>, now: Now) -> Option<Duration> {
-    let Some(BucketState::FixedWindow(state)) = state else { return None };
-    ask.algorithm.window_left(state.start, ask.algorithm.time(now))
-}
-
-/// The receipt of what was taken, if receipts are needed.
-fn receipt(ask: &Ask, change: Change, receipts: ReceiptUse, now: Now) -> Option<Receipt> {
-    match (receipts, change) {
-        (ReceiptUse::Needed, Change::Taken(state, outcome)) => {
-            let taken = ask.algorithm.time(now);
-            Some(ask.receipt(outcome, state, now).under(&ask.algorithm, taken))
-        }
-        _ => None,
     }
 }
 
