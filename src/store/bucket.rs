@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::name::BucketKey;
-use crate::limit::algorithm::Receipt;
+use crate::limit::algorithm::{Algorithm, Receipt};
 use crate::limit::decide::Ask;
 use crate::limit::decision::Decision;
 use crate::plan::LimitSpec;
@@ -21,6 +21,13 @@ pub struct BucketAsk<'r> {
     pub ask: Ask,
 }
 
+impl BucketAsk<'_> {
+    /// Whether the question is about a Redisson limiter, which has its own script.
+    pub(super) fn is_limiter(&self) -> bool {
+        matches!(self.ask.algorithm, Algorithm::Redisson(_))
+    }
+}
+
 /// Where a key is in Redis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct KeyLocation {
@@ -30,13 +37,6 @@ pub(super) struct KeyLocation {
     /// Grows when a known refusal may be wrong: after a reload, a reset of a bucket, or a change of an override that is
     /// no ban.
     pub(super) generation: u64,
-}
-
-/// A question about a bucket in Redis.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct RedisAsk<'r> {
-    pub(super) ask: BucketAsk<'r>,
-    pub(super) location: KeyLocation,
 }
 
 /// What a bucket says to a request.
@@ -100,6 +100,15 @@ impl BucketReceipt {
     }
 }
 
+/// Who holds a slot in Redis: two numbers below 2^53, together unique.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Holder {
+    /// Identifies a worker of a process.
+    pub(super) worker: u64,
+    /// Identifies a request of that worker.
+    pub(super) request: u64,
+}
+
 /// Whether receipts are needed. They are if something that a request takes may go back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReceiptUse {
@@ -113,8 +122,8 @@ pub(super) enum Source {
     Process(BucketReceipt),
     /// A bucket in Redis.
     Redis(Receipt),
-    /// A slot in Redis, with the number by which this worker knows it.
-    Slot(u64),
+    /// A slot in Redis, with its holder.
+    Slot(Holder),
     /// Permits of a Redisson limiter, with the id by which the limiter knows them.
     Limiter([u8; 16]),
     /// Nothing: the grant has ended.

@@ -1,12 +1,11 @@
 //! One limit's part in one request: who decides, what was decided, and what the limit gave for the request.
 //!
-//! A claim begins open. `order` asks the bucket or the limiter that decides ([`Party`]), and writes the decision
+//! A claim begins open. `order` asks the bucket or the limiter that decides, and writes the decision
 //! ([`Claim::decide`]) or that there is none ([`Claim::fail`]). While what the limit gave may go back, the claim holds
 //! it as a [`Grant`] ([`Claim::hold`]). `throttle` lets a request that waits join the bucket's queue
 //! ([`Claim::join_queue`]). A request that goes on takes along what it holds to its end ([`Claim::take_held`]). A claim
 //! that is dropped drops its grant: see `grant`.
 
-use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,12 +18,11 @@ use super::bucket::{
 };
 use super::grant::{Grant, Moment, WaitingGrant};
 use super::name::BucketKey;
-use super::script::is_limiter;
 use crate::limit::Mode;
 use crate::limit::algorithm::{Algorithm, Receipt};
 use crate::limit::decide::Ask;
 use crate::limit::decision::{Decision, Outcome, Verdict};
-use crate::plan::LimitSpec;
+use crate::plan::{LimitSpec, OnStoreError};
 
 /// One limit's part in one request.
 #[derive(Debug)]
@@ -33,32 +31,23 @@ pub struct Claim<'p> {
     pub(crate) key: BucketKey,
     /// The figures that apply to this key, what the request takes, and whether a refusal counts.
     pub ask: Ask,
-    pub(super) party: Party,
+    /// Where the claim's key is in Redis. `None` if a bucket of this process decides.
+    pub(super) location: Option<KeyLocation>,
     /// The time that the window has left which a request of this key has begun. `None` for other limits, and if it is
     /// not known.
     pub(crate) window_left: Option<Duration>,
     state: ClaimState,
-}
-
-/// Who decides on a claim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Party {
-    /// A bucket of this process.
-    Process,
-    /// A bucket in Redis.
-    Bucket(KeyLocation),
-    /// A Redisson limiter in Redis.
-    Limiter(KeyLocation),
+    /// The bucket's receipt, if what the limit gave may still go back.
+    receipt: Option<BucketReceipt>,
+    /// What the limit gave, and what goes back if the claim is dropped.
+    held: Option<Box<Grant>>,
 }
 
 #[derive(Debug)]
 enum ClaimState {
     /// Nobody has decided yet.
     Open,
-    /// There is a decision. If there is a `receipt`, what the limit gave may still go back. Otherwise it is spent.
-    Decided { decision: Decision, by: Decider, receipt: Option<BucketReceipt> },
-    /// There is a decision, and what the limit gave goes back if the claim is dropped.
-    Held { decision: Decision, by: Decider, grant: Box<Grant> },
+    Decided(Decision, Decider),
     /// There is no decision. The claim stays failed if its limit then lets every request pass.
     Failed(ClaimFailure),
 }
@@ -77,19 +66,13 @@ impl<'p> Claim<'p> {
     /// An open claim, on which `store` is to decide. A closed limit needs no store: its decision is known.
     pub fn new(store: &Store, spec: &'p Arc<LimitSpec>, key: BucketKey, ask: Ask) -> Self {
         let is_closed = ask.algorithm == Algorithm::Closed;
-        let party = match store.locate(&BucketAsk { spec, key: &key, ask }) {
-            Some(location) if !is_closed && is_limiter(&ask) => Party::Limiter(location),
-            Some(location) if !is_closed => Party::Bucket(location),
-            _ => Party::Process,
-        };
+        let question = BucketAsk { spec, key: &key, ask };
+        let location = if is_closed { None } else { store.locate(&question) };
         let state = match is_closed {
-            true => {
-                let (decision, by) = (Decision::NEVER, Decider::Known);
-                ClaimState::Decided { decision, by, receipt: None }
-            }
+            true => ClaimState::Decided(Decision::NEVER, Decider::Known),
             false => ClaimState::Open,
         };
-        Self { spec, key, ask, party, window_left: None, state }
+        Self { spec, key, ask, location, window_left: None, state, receipt: None, held: None }
     }
 
     /// The question about the claim's bucket.
@@ -110,9 +93,7 @@ impl<'p> Claim<'p> {
 
     fn decided(&self) -> Option<(Decision, Decider)> {
         match self.state {
-            ClaimState::Decided { decision, by, .. } | ClaimState::Held { decision, by, .. } => {
-                Some((decision, by))
-            }
+            ClaimState::Decided(decision, by) => Some((decision, by)),
             ClaimState::Open | ClaimState::Failed(_) => None,
         }
     }
@@ -121,7 +102,7 @@ impl<'p> Claim<'p> {
     pub fn figures(&self) -> Option<LimiterFigures> {
         match self.decider()? {
             Decider::Limiter(figures) => Some(figures),
-            Decider::Process | Decider::Shared | Decider::Redis | Decider::Known => None,
+            _ => None,
         }
     }
 
@@ -140,6 +121,20 @@ impl<'p> Claim<'p> {
         matches!(self.state, ClaimState::Open)
     }
 
+    /// Whether this process is still to decide.
+    pub(super) fn is_left_to_process(&self) -> bool {
+        match self.failure() {
+            None => self.is_open() && self.location.is_none(),
+            Some(_) => self.spec.on_store_error == OnStoreError::Local,
+        }
+    }
+
+    /// Whether the claim has failed, and its limit then rejects the request.
+    pub(super) fn rejects_without_redis(&self) -> bool {
+        let rejects = self.spec.on_store_error == OnStoreError::Reject;
+        rejects && self.ask.mode == Mode::Enforce && self.failure().is_some()
+    }
+
     pub(super) fn failure(&self) -> Option<ClaimFailure> {
         match self.state {
             ClaimState::Failed(failure) => Some(failure),
@@ -147,19 +142,16 @@ impl<'p> Claim<'p> {
         }
     }
 
-    /// Where the claim's key is in Redis.
-    pub(super) fn location(&self) -> Option<KeyLocation> {
-        match self.party {
-            Party::Process => None,
-            Party::Bucket(location) | Party::Limiter(location) => Some(location),
-        }
+    /// Whether nobody has decided yet, and a Redisson limiter is to.
+    pub(super) fn awaits_limiter(&self) -> bool {
+        self.is_open() && self.location.is_some() && self.question().is_limiter()
     }
 
     /// To be called when the request goes on. Returns what the request holds until its response ends: a
     /// slot, or tokens that are settled then. Anything else that the limit gave is spent.
     pub fn take_held(&mut self) -> Option<Box<Grant>> {
         if self.is_held_to_the_end() {
-            return self.release();
+            return self.held.take();
         }
         self.spend();
         None
@@ -167,19 +159,13 @@ impl<'p> Claim<'p> {
 
     /// The bucket's receipt. `None` if the tokens cannot go back any more.
     pub fn receipt(&self) -> Option<Receipt> {
-        let ClaimState::Held { grant, .. } = &self.state else { return None };
-        grant.receipt()
+        self.held.as_ref()?.receipt()
     }
 
-    /// The key is banned for this time. The limit is closed, and lets the request pass after that.
-    pub(crate) fn ban(&mut self, left: Duration) {
-        let outcome = Outcome::Reject { retry_after: Some(left) };
+    /// Nobody is asked: the key is banned for this time, or the bucket never holds as many tokens as the request wants.
+    pub(crate) fn refuse(&mut self, retry_after: Option<Duration>) {
+        let outcome = Outcome::Reject { retry_after };
         self.decide(Decision { outcome, remaining: 0 }, Decider::Known, None);
-    }
-
-    /// The bucket never holds as many tokens as the request wants.
-    pub(crate) fn refuse_forever(&mut self) {
-        self.decide(Decision::NEVER, Decider::Known, None);
     }
 
     /// Whether both claims ask the same bucket.
@@ -204,7 +190,8 @@ impl<'p> Claim<'p> {
         by: Decider,
         receipt: Option<BucketReceipt>,
     ) {
-        self.state = ClaimState::Decided { decision, by, receipt };
+        self.state = ClaimState::Decided(decision, by);
+        (self.receipt, self.held) = (receipt, None);
     }
 
     /// Writes what a bucket has said.
@@ -215,24 +202,24 @@ impl<'p> Claim<'p> {
 
     /// Writes a decision, with the grant of the tokens or the slot that the limit gave.
     pub(super) fn decide_and_hold(&mut self, decision: Decision, by: Decider, grant: Box<Grant>) {
-        self.state = ClaimState::Held { decision, by, grant };
+        self.decide(decision, by, None);
+        self.held = Some(grant);
     }
 
     /// Writes that there is no decision. What the claim holds goes back.
     pub(super) fn fail(&mut self, failure: ClaimFailure) {
         self.state = ClaimState::Failed(failure);
+        (self.receipt, self.held) = (None, None);
     }
 
     /// Makes a grant of the tokens that a bucket has noted. The grant goes back if the request does not go on.
     pub(super) fn hold(&mut self, store: &Arc<Store>, moment: Moment) {
-        let ClaimState::Decided { decision, by, receipt: Some(receipt) } = self.state else {
-            return;
-        };
-        let source = match by {
-            Decider::Redis => Source::Redis(receipt.receipt),
+        let Some(receipt) = self.receipt.take() else { return };
+        let source = match self.decider() {
+            Some(Decider::Redis) => Source::Redis(receipt.receipt),
             _ => Source::Process(receipt),
         };
-        self.decide_and_hold(decision, by, self.grant(source, store, moment));
+        self.held = Some(self.grant(source, store, moment));
     }
 
     /// A grant of what `source` gives for the claim. For a slot or permits, the grant is made before Redis is asked: if
@@ -260,15 +247,14 @@ impl<'p> Claim<'p> {
 
     /// The request waits for its moment. `waiter` wakes it when it moves up in the bucket's queue.
     pub(crate) fn join_queue(&mut self, waiter: &Arc<Notify>) {
-        if let ClaimState::Held { grant, .. } = &mut self.state {
+        if let Some(grant) = &mut self.held {
             grant.join_queue(waiter);
         }
     }
 
     /// The moment at which this limit lets the request go. `None` if the limit has no queue.
     pub(crate) fn goes(&self) -> Option<Instant> {
-        let ClaimState::Held { grant, .. } = &self.state else { return None };
-        grant.goes()
+        self.held.as_ref()?.goes()
     }
 
     /// Whether something may go back after the request has gone on: the limit is settled later, or the
@@ -288,38 +274,21 @@ impl<'p> Claim<'p> {
 
     /// What the claim holds cannot go back any more.
     pub(super) fn spend(&mut self) {
-        if let Some(grant) = self.release() {
-            grant.keep();
-        }
+        self.receipt = None;
+        self.held.take().into_iter().for_each(|grant| grant.keep());
     }
 
     /// Another limit refuses the request. Gives back what the claim holds, and adds it to `remaining`. Returns whether
     /// the claim held something.
     pub(super) fn give_back(&mut self) -> bool {
-        let Some(grant) = self.release() else { return false };
-        if let ClaimState::Decided {
-            decision: Decision { outcome: Outcome::Allow, remaining },
-            ..
-        } = &mut self.state
+        let Some(grant) = self.held.take() else { return false };
+        if let ClaimState::Decided(Decision { outcome: Outcome::Allow, remaining }, _) =
+            &mut self.state
         {
             *remaining += self.ask.cost.get();
         }
         drop(grant);
         true
-    }
-
-    /// Hands the claim's grant to the caller. `None` if the claim holds no grant.
-    fn release(&mut self) -> Option<Box<Grant>> {
-        match mem::replace(&mut self.state, ClaimState::Open) {
-            ClaimState::Held { decision, by, grant } => {
-                self.decide(decision, by, None);
-                Some(grant)
-            }
-            other => {
-                self.state = other;
-                None
-            }
-        }
     }
 }
 

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::access::Store;
-use super::bucket::{BucketAsk, BucketReceipt, Source};
+use super::bucket::{BucketAsk, BucketReceipt, Holder, Source};
 use super::name::BucketKey;
 use super::queue::{BucketQueue, QueueId, QueuePlace, QueuedRequest};
 use crate::limit::algorithm::{Algorithm, Difference, Receipt};
@@ -48,9 +48,10 @@ impl Moment {
 /// back.
 pub struct Grant {
     pub(super) store: Arc<Store>,
-    pub(super) spec: Arc<LimitSpec>,
+    pub(crate) spec: Arc<LimitSpec>,
     pub(super) key: BucketKey,
-    pub(super) ask: Ask,
+    /// What was asked, with the limit's own longest wait.
+    pub(crate) ask: Ask,
     pub(super) moment: Moment,
     pub(super) source: Source,
     /// `None` if the request does not wait, or the limit has no queue.
@@ -74,15 +75,6 @@ impl WaitingGrant {
 }
 
 impl Grant {
-    pub(crate) fn spec(&self) -> &LimitSpec {
-        &self.spec
-    }
-
-    /// What was asked, with the limit's own longest wait.
-    pub(crate) fn ask(&self) -> &Ask {
-        &self.ask
-    }
-
     /// Whether the grant is a slot of a concurrency limit.
     pub(crate) fn is_slot(&self) -> bool {
         matches!(self.ask.algorithm, Algorithm::Concurrency(_))
@@ -118,10 +110,10 @@ impl Grant {
         }
     }
 
-    /// The number of the slot in Redis. `None` if the grant is no such slot.
-    pub(super) fn slot(&self) -> Option<u64> {
+    /// The holder of the slot in Redis. `None` if the grant is no such slot.
+    pub(super) fn holder(&self) -> Option<Holder> {
         match self.source {
-            Source::Slot(slot) => Some(slot),
+            Source::Slot(holder) => Some(holder),
             _ => None,
         }
     }
@@ -181,8 +173,8 @@ impl Grant {
             Source::Process(taken) => self.store.settle_here(&ask, used, taken, now),
             Source::Redis(receipt) => self.store.settle(&ask, used, receipt, now),
             Source::Limiter(_) => self.store.settle(&ask, used, Receipt::NONE, now),
-            Source::Slot(slot) => {
-                self.store.redis.iter().for_each(|redis| redis.leases.give_back(slot));
+            Source::Slot(holder) => {
+                self.store.redis.iter().for_each(|redis| redis.leases.give_back(holder));
             }
             Source::Ended => {}
         }

@@ -58,35 +58,23 @@ impl BucketName<'_> {
     /// `PREFIX:{KEY}:LIMIT`, or `PREFIX:LIMIT` if the limit has no key. Then follows `:ALGORITHM`,
     /// except for a token bucket, and then `:candidate` for a candidate's bucket.
     pub(crate) fn text(&self, algorithm: &Algorithm) -> String {
-        let mut text = Vec::new();
-        self.write(algorithm, &mut text);
-        // All parts are UTF-8, so nothing is replaced.
-        String::from_utf8_lossy(&text).into_owned()
-    }
-
-    /// Appends what [`Self::text`] returns.
-    pub(super) fn write(&self, algorithm: &Algorithm, into: &mut Vec<u8>) {
         let Self { prefix, spec, key } = self;
-        into.extend_from_slice(prefix.as_bytes());
-        into.push(b':');
-        if !spec.key.sources.is_empty() {
-            into.push(b'{');
-            into.extend_from_slice(stored_text(key.shown()).as_bytes());
-            into.extend_from_slice(b"}:");
-        }
-        into.extend_from_slice(spec.name.limit().as_bytes());
+        let key = stored_text(key.shown());
+        let limit = spec.name.limit();
+        let mut text = match spec.key.sources.is_empty() {
+            true => [*prefix, ":", limit].concat(),
+            false => [*prefix, ":{", &key, "}:", limit].concat(),
+        };
         // A limit whose algorithm changes begins with new buckets.
-        if !matches!(algorithm, Algorithm::TokenBucket(_)) {
-            into.push(b':');
-            into.extend_from_slice(algorithm.name().as_bytes());
+        let is_plain = matches!(algorithm, Algorithm::TokenBucket(_));
+        let algorithm = (!is_plain).then(|| algorithm.name());
+        let window = spec.window.as_ref().map(|window| window.as_str());
+        let candidate = spec.name.is_of_candidate().then_some("candidate");
+        for part in [algorithm, window, candidate].into_iter().flatten() {
+            text.push(':');
+            text.push_str(part);
         }
-        if let Some(window) = &spec.window {
-            into.push(b':');
-            into.extend_from_slice(window.as_str().as_bytes());
-        }
-        if spec.name.is_of_candidate() {
-            into.extend_from_slice(b":candidate");
-        }
+        text
     }
 }
 

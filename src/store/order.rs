@@ -24,17 +24,16 @@ use futures_util::future::join_all;
 use tokio::time::{Instant, timeout_at};
 
 use super::access::Store;
-use super::bucket::{Decider, ReceiptUse, RedisAsk, Source};
-use super::claim::{Claim, ClaimFailure, Party, verdict};
+use super::bucket::{Decider, ReceiptUse, Source};
+use super::claim::{Claim, ClaimFailure, verdict};
 use super::grant::{Grant, Moment};
-use super::known;
+use super::known::{self, Located};
 use super::script::{CallAsk, Redis, Verb, new_id};
 use crate::limit::Mode;
 use crate::limit::decide::{PerAsk, takers};
 use crate::limit::decision::{Decision, Outcome, Verdict};
 use crate::limit::time::Now;
 use crate::limit::waiting::MaxWait;
-use crate::plan::OnStoreError;
 use crate::redis::{CallError, HashSlot};
 
 /// Redis does not decide, and an enforcing limit has `on_store_error = "reject"`. What other limits gave
@@ -61,7 +60,7 @@ impl Store {
         claims: &mut [&mut Claim<'_>],
         moment: Moment,
     ) -> Result<(), Unavailable> {
-        if claims.iter().all(|claim| claim.party == Party::Process) {
+        if claims.iter().all(|claim| claim.location.is_none()) {
             self.take_locally(claims, moment);
             return Ok(());
         }
@@ -89,12 +88,12 @@ impl Store {
         if !claims.iter().all(|claim| may_be_known(claim)) {
             return false;
         }
-        let limits = claims.iter().filter_map(|claim| redis_ask(claim));
+        let limits = claims.iter().filter_map(|it| Some((it.question(), it.location?)));
         let decisions = self.known.look_up(&self.shared.memory, limits, moment.time);
         let Some(decisions) = decisions else { return false };
         let mut decisions = decisions.into_iter();
         for claim in claims {
-            match claim.location().and_then(|_| decisions.next()) {
+            match claim.location.and_then(|_| decisions.next()) {
                 Some(decision) => claim.decide(decision, Decider::Known, None),
                 None => drop(self.look_here(claim, self.both(moment.time))),
             }
@@ -106,7 +105,7 @@ impl Store {
     /// Asks a bucket of this process what it would say, and takes nothing. Returns whether the claim's bucket
     /// is in this process.
     pub(crate) fn look_here(&self, claim: &mut Claim<'_>, now: Now) -> bool {
-        let is_here = claim.party == Party::Process;
+        let is_here = claim.location.is_none();
         if is_here {
             let decision = self.shared.memory.look(&claim.question(), now);
             claim.decide(decision, Decider::Process, None);
@@ -124,8 +123,7 @@ impl Store {
         for claim in claims.iter_mut() {
             // All processes share this claim's bucket in Redis. Without Redis, each process enforces its share.
             if claim.failure() == Some(ClaimFailure::Unreachable) {
-                let processes = self.shared.processes.load(Ordering::Relaxed);
-                claim.ask.algorithm = claim.ask.algorithm.share(processes, claim.ask.cost);
+                claim.ask = self.without_redis(&claim.question()).ask;
             }
         }
         // Most requests have one limit, which needs no lists.
@@ -159,12 +157,9 @@ struct Asking<'q> {
 impl Asking<'_> {
     /// Asks for all claims. Then keeps what the limits gave, or gives it back.
     async fn take(&self, claims: &mut [&mut Claim<'_>]) -> Result<(), Unavailable> {
-        let is_away =
-            |claim: &Claim<'_>| claim.location().is_some_and(|it| it.connection.is_none());
+        let is_away = |claim: &Claim<'_>| claim.location.is_some_and(|it| it.connection.is_none());
         claims.iter_mut().filter(|claim| is_away(claim)).for_each(|claim| self.lose(claim));
-        let is_for_redis = |claim: &Claim<'_>| claim.is_open() && claim.party != Party::Process;
-        let rejects = claims.iter().any(|claim| rejects_without_redis(claim));
-        if !rejects && claims.iter().any(|claim| is_for_redis(claim)) {
+        if !claims.iter().any(|claim| claim.rejects_without_redis()) {
             self.ask_process(claims);
             self.ask_buckets(claims).await;
             self.ask_limiters(claims).await;
@@ -179,7 +174,7 @@ impl Asking<'_> {
 
     /// Asks this process's own buckets. The claims hold what they took until it is known whether another limit refuses.
     fn ask_process(&self, claims: &mut [&mut Claim<'_>]) {
-        let here = claims.iter_mut().filter(|claim| is_left_to_process(claim));
+        let here = claims.iter_mut().filter(|claim| claim.is_left_to_process());
         let mut here: PerAsk<_> = here.map(|claim| &mut **claim).collect();
         if here.is_empty() {
             return;
@@ -193,7 +188,8 @@ impl Asking<'_> {
     /// Asks the buckets in Redis. All calls are sent at the same time.
     async fn ask_buckets(&self, claims: &mut [&mut Claim<'_>]) {
         let has_refused = has_refused(claims);
-        let is_other_last = claims.iter().any(|claim| answers_after_redis(claim));
+        let is_other_last =
+            claims.iter().any(|claim| claim.awaits_limiter() || claim.is_left_to_process());
         let mut calls = calls(claims);
         // A limit that answers later may refuse. Then what a call gives must go back, and that needs receipts.
         let is_last = calls.len() == 1 && !is_other_last;
@@ -235,12 +231,13 @@ impl Asking<'_> {
     ) {
         let grants: PerAsk<_> =
             claims.iter().map(|claim| self.grant_slot(claim, verb(claim, has_refused))).collect();
-        let asks = claims.iter().zip(&grants).filter_map(|(claim, grant)| {
-            let holder = grant.as_ref().and_then(|grant| grant.slot());
-            Some(CallAsk { asked: redis_ask(claim)?, verb: verb(claim, has_refused), holder })
+        let asks = claims.iter().zip(&grants).map(|(claim, grant)| {
+            let holder = grant.as_ref().and_then(|grant| grant.holder());
+            CallAsk { asked: claim.question(), verb: verb(claim, has_refused), holder }
         });
         let asks: PerAsk<_> = asks.collect();
-        let asking = self.redis.ask(&asks, receipts);
+        let location = claims.first().and_then(|claim| claim.location).unwrap_or_default();
+        let asking = self.redis.ask(location.hash_slot, &asks, receipts);
         let answer = match by {
             None => asking.await,
             Some(by) => timeout_at(by, asking).await.unwrap_or(Err(CallError::TimedOut)),
@@ -283,8 +280,7 @@ impl Asking<'_> {
                 let has_refused = has_refused(claims);
                 let Some(claim) = claims.get_mut(index) else { continue };
                 let verb = if claim.ask.takes { verb(claim, has_refused) } else { Verb::Look };
-                let is_limiter = claim.is_open() && matches!(claim.party, Party::Limiter(_));
-                if is_limiter && has_key != claim.spec.key.sources.is_empty() {
+                if claim.awaits_limiter() && has_key != claim.spec.key.sources.is_empty() {
                     // Boxed: otherwise the futures of all other limits would also have its size.
                     Box::pin(self.ask_limiter(claim, verb)).await;
                 }
@@ -373,7 +369,7 @@ impl Asking<'_> {
         if !claims.iter().all(|claim| may_be_known(claim)) {
             return;
         }
-        let in_redis = claims.iter().filter(|claim| claim.location().is_some());
+        let in_redis = claims.iter().filter(|claim| claim.location.is_some());
         let answers: Option<PerAsk<_>> = in_redis.map(|claim| redis_answer(claim)).collect();
         if let Some(answers) = answers {
             self.store.known.note(&self.store.shared.memory, &answers, self.moment.time);
@@ -395,22 +391,16 @@ fn receipt_use(claims: &[&mut Claim<'_>]) -> ReceiptUse {
 /// Whether a refusal of the request may be known, as far as this limit says. A candidate is always asked: it may take
 /// although its limit refuses.
 fn may_be_known(claim: &Claim<'_>) -> bool {
-    match claim.party {
-        Party::Process => claim.ask.mode != Mode::Candidate,
-        Party::Bucket(_) => known::may_be_known(&claim.question()),
-        Party::Limiter(_) => false,
+    match claim.location {
+        None => claim.ask.mode != Mode::Candidate,
+        Some(_) => known::may_be_known(&claim.question()),
     }
 }
 
-/// The question to Redis about a claim. `None` if its bucket is in this process.
-fn redis_ask<'r>(claim: &'r Claim<'_>) -> Option<RedisAsk<'r>> {
-    Some(RedisAsk { ask: claim.question(), location: claim.location()? })
-}
-
 /// What a bucket in Redis has decided on a claim.
-fn redis_answer<'r>(claim: &'r Claim<'_>) -> Option<(RedisAsk<'r>, Decision)> {
+fn redis_answer<'r>(claim: &'r Claim<'_>) -> Option<(Located<'r>, Decision)> {
     let decision = claim.decision().filter(|_| claim.decider() == Some(Decider::Redis))?;
-    Some((redis_ask(claim)?, decision))
+    Some(((claim.question(), claim.location?), decision))
 }
 
 /// Whether a limit has refused the request already.
@@ -426,36 +416,17 @@ fn verb(claim: &Claim<'_>, has_refused: bool) -> Verb {
     }
 }
 
-/// Whether the claim's decision comes after those of the buckets in Redis.
-fn answers_after_redis(claim: &Claim<'_>) -> bool {
-    is_left_to_process(claim) || claim.is_open() && matches!(claim.party, Party::Limiter(_))
-}
-
-/// Whether this process is still to decide on the claim.
-fn is_left_to_process(claim: &Claim<'_>) -> bool {
-    match claim.failure() {
-        None => claim.is_open() && claim.party == Party::Process,
-        Some(_) => claim.spec.on_store_error == OnStoreError::Local,
-    }
-}
-
-/// Whether the claim has failed, and its limit then rejects the request.
-fn rejects_without_redis(claim: &Claim<'_>) -> bool {
-    let rejects = claim.spec.on_store_error == OnStoreError::Reject;
-    rejects && claim.ask.mode == Mode::Enforce && claim.failure().is_some()
-}
-
 /// The hash slot of a claim on which its server has not decided.
 fn missed(claim: &Claim<'_>) -> Option<HashSlot> {
-    let location = claim.location().filter(|_| claim.failure() == Some(ClaimFailure::Unreachable));
+    let location = claim.location.filter(|_| claim.failure() == Some(ClaimFailure::Unreachable));
     location.map(|it| it.hash_slot)
 }
 
 /// The open claims on buckets in Redis, by the hash slots of their keys.
 fn calls<'c, 'p>(claims: &'c mut [&mut Claim<'p>]) -> PerAsk<PerAsk<&'c mut Claim<'p>>> {
     let mut calls: PerAsk<(HashSlot, PerAsk<&'c mut Claim<'p>>)> = PerAsk::new();
-    for claim in claims.iter_mut().filter(|claim| claim.is_open()) {
-        let Party::Bucket(location) = claim.party else { continue };
+    for claim in claims.iter_mut().filter(|claim| claim.is_open() && !claim.awaits_limiter()) {
+        let Some(location) = claim.location else { continue };
         match calls.iter_mut().find(|call| call.0 == location.hash_slot) {
             Some((_, call)) => call.push(claim),
             None => calls.push((location.hash_slot, PerAsk::from_iter([&mut **claim]))),

@@ -216,7 +216,7 @@ fn apply<'p>(
         let limit = RequestLimit::of(Claim::new(store, spec, key, ask));
         limits.push(RequestLimit { key_name, of, is_banned, ..limit });
         if let (Some(left), Some(limit)) = (banned, limits.last_mut()) {
-            limit.claim.ban(left);
+            limit.claim.refuse(Some(left));
         }
     }
     if let Some(candidate) = candidate {

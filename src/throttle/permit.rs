@@ -64,7 +64,7 @@ impl Permit {
         for held in &mut self.0 {
             held.status = Some(status);
             if let Some(grant) = &held.grant {
-                held.used = Used::of(&grant.spec().cost, headers);
+                held.used = Used::of(&grant.spec.cost, headers);
             }
         }
     }
@@ -72,7 +72,7 @@ impl Permit {
     /// The proxy answers with this status in place of an upstream. The request has used what it took.
     pub(crate) fn refused(&mut self, status: StatusCode) {
         for held in &mut self.0 {
-            let taken = held.grant.as_ref().map_or(0, |grant| grant.ask().cost.get());
+            let taken = held.grant.as_ref().map_or(0, |grant| grant.ask.cost.get());
             (held.status, held.used) = (Some(status), Used::Said(taken));
         }
         self.completed();
@@ -93,7 +93,7 @@ impl Permit {
         now: Timestamp,
     ) {
         for held in &mut self.0 {
-            let spec = held.grant.as_ref().map(|grant| &grant.spec().cost);
+            let spec = held.grant.as_ref().map(|grant| &grant.spec.cost);
             let is_told = matches!(spec, Some(CostSpec::Response { .. }));
             held.status = status;
             held.used = used.filter(|_| is_told).map_or(Used::Unsaid, Used::Said);
@@ -108,7 +108,7 @@ impl Permit {
 
     /// The shortest lease of the slots.
     pub(crate) fn lease(&self) -> Option<Duration> {
-        let lease = |held: &HeldGrant| match held.grant.as_ref()?.ask().algorithm {
+        let lease = |held: &HeldGrant| match held.grant.as_ref()?.ask.algorithm {
             Algorithm::Concurrency(params) => Some(params.lease()),
             _ => None,
         };
@@ -164,7 +164,7 @@ impl HeldGrant {
     /// Settles what the request used, or gives a slot back, at this time.
     fn end(&mut self, now: impl FnOnce(&Grant) -> Timestamp) {
         let Some(grant) = self.grant.take() else { return };
-        let slot = || grant.is_slot().then(|| Difference::Less(grant.ask().cost.get()));
+        let slot = || grant.is_slot().then(|| Difference::Less(grant.ask.cost.get()));
         match self.difference(&grant).or_else(slot) {
             Some(used) => {
                 let now = now(&grant);
@@ -180,7 +180,7 @@ impl HeldGrant {
 
     /// How much more or less the request used than the limit gave. `None` if both are equal.
     fn difference(&self, grant: &Grant) -> Option<Difference> {
-        let (spec, taken) = (grant.spec(), grant.ask().cost.get());
+        let (spec, taken) = (&grant.spec, grant.ask.cost.get());
         // Without an answer there is no status. Then the request counts.
         let counts = |status| spec.count_when.as_ref().is_none_or(|when| when.contain(status));
         let (said, is_whole) = match &self.used {
@@ -212,9 +212,9 @@ impl Drop for HeldGrant {
 
 /// The most tokens that the request can take.
 fn most(grant: &Grant) -> u64 {
-    match &grant.spec().cost {
-        CostSpec::Response { max, .. } => max.unwrap_or_else(|| most_of(&grant.ask().algorithm)),
-        CostSpec::Fixed(_) | CostSpec::Header { .. } => grant.ask().cost.get(),
+    match &grant.spec.cost {
+        CostSpec::Response { max, .. } => max.unwrap_or_else(|| most_of(&grant.ask.algorithm)),
+        CostSpec::Fixed(_) | CostSpec::Header { .. } => grant.ask.cost.get(),
     }
 }
 
@@ -327,7 +327,7 @@ mod tests {
                 let name = HeaderName::from_static("x-used");
                 headers.append(name, HeaderValue::from_static(said));
             }
-            held.used = Used::of(&grant.spec().cost, &headers);
+            held.used = Used::of(&grant.spec.cost, &headers);
             held.status = status.map(|status| StatusCode::from_u16(status).unwrap());
             held.is_whole = status.is_some();
             assert_eq!(held.difference(&grant), difference, "{name}");

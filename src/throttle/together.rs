@@ -91,7 +91,7 @@ async fn ask(
             match Cost::new(cost.max(1)) {
                 Some(cost) => ask.cost = cost,
                 // No bucket ever holds so many tokens.
-                None => before[same].refuse_forever(),
+                None => before[same].refuse(None),
             }
         }
         asked_at.push(same.unwrap_or(index));

@@ -21,7 +21,7 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-use super::bucket::{BucketAsk, KeyLocation, RedisAsk};
+use super::bucket::{BucketAsk, KeyLocation};
 use super::memory::{Identity, Memory};
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
@@ -76,6 +76,9 @@ struct KnownRefusal {
     returned: u64,
 }
 
+/// A question about a bucket in Redis, and where its key is.
+pub(super) type Located<'r> = (BucketAsk<'r>, KeyLocation);
+
 /// What a request wants of one bucket.
 #[derive(PartialEq)]
 struct AskedBucket {
@@ -91,7 +94,7 @@ impl KnownRefusals {
     pub(super) fn look_up<'r>(
         &self,
         memory: &Memory,
-        limits: impl Iterator<Item = RedisAsk<'r>>,
+        limits: impl Iterator<Item = Located<'r>>,
         now: Timestamp,
     ) -> Option<PerAsk<Decision>> {
         let mut table = self.0.lock();
@@ -124,7 +127,7 @@ impl KnownRefusals {
     pub(super) fn note(
         &self,
         memory: &Memory,
-        answers: &[(RedisAsk<'_>, Decision)],
+        answers: &[(Located<'_>, Decision)],
         asked: Timestamp,
     ) {
         let lasts = lasts(answers);
@@ -202,9 +205,8 @@ impl KnownRefusal {
 }
 
 impl AskedBucket {
-    fn of(memory: &Memory, asked: &RedisAsk<'_>) -> Self {
-        let (ask, location) = (&asked.ask.ask, asked.location);
-        let bucket = memory.identity(&asked.ask);
+    fn of(memory: &Memory, (asked, location): &Located<'_>) -> Self {
+        let (bucket, ask, location) = (memory.identity(asked), &asked.ask, *location);
         Self { bucket, algorithm: ask.algorithm, cost: ask.cost, location }
     }
 }
@@ -219,18 +221,18 @@ fn question_number(question: &[AskedBucket]) -> u128 {
 
 /// The time after which the first limit refuses no longer, and for how long the answer is believed. `None` if this is no
 /// refusal that may be known.
-fn lasts(answers: &[(RedisAsk<'_>, Decision)]) -> Option<(Duration, Duration)> {
+fn lasts(answers: &[(Located<'_>, Decision)]) -> Option<(Duration, Duration)> {
     let (mut ends, mut lasts) = (None, LONGEST);
-    for (asked, Decision { outcome, remaining }) in answers {
+    for ((asked, location), Decision { outcome, remaining }) in answers {
         // The connection's number is 0 until the first connection to the server is made.
-        let Some(1..) = asked.location.connection else { return None };
+        let Some(1..) = location.connection else { return None };
         match outcome {
-            Outcome::Reject { retry_after: Some(after) } if is_lasting(&asked.ask) => {
+            Outcome::Reject { retry_after: Some(after) } if is_lasting(asked) => {
                 ends = Some(ends.map_or(*after, |ends: Duration| ends.min(*after)));
             }
             Outcome::Reject { .. } => return None,
             Outcome::Allow | Outcome::Delay(_) => {
-                let requests = remaining / asked.ask.ask.cost.get();
+                let requests = remaining / asked.ask.cost.get();
                 let requests = u32::try_from(requests).unwrap_or(u32::MAX);
                 lasts = lasts.min(ROOM_PER_REQUEST.saturating_mul(requests).min(ASKING));
             }
@@ -239,10 +241,11 @@ fn lasts(answers: &[(RedisAsk<'_>, Decision)]) -> Option<(Duration, Duration)> {
     Some((ends?, lasts))
 }
 
-/// Whether the decision of this limit may be known. A limit that holds requests must be asked for how long. A limit in
+/// Whether the decision of this limit may be known. A Redisson limiter is asked each time. A limit that holds requests must be asked for how long. A limit in
 /// shadow is asked each time, because its decisions are counted.
 pub(super) fn may_be_known(ask: &BucketAsk<'_>) -> bool {
     ask.ask.mode == Mode::Enforce
+        && !ask.is_limiter()
         && ask.ask.max_wait == MaxWait::NONE
         && ask.spec.wait == MaxWait::NONE
 }

@@ -23,11 +23,11 @@ impl KnownAtWorker {
         Self { known, memory: Memory::new(10), spec: limit(lines), key }
     }
 
-    fn question(&self, cost: u64) -> RedisAsk<'_> {
+    fn question(&self, cost: u64) -> (BucketAsk<'_>, KeyLocation) {
         let algorithm = self.spec.figures.at(Timestamp::MIN).unwrap();
         let ask = Ask { cost: Cost::new(cost).unwrap(), ..Ask::for_one(algorithm) };
         let ask = BucketAsk { spec: &self.spec, key: &self.key, ask };
-        RedisAsk { ask, location: KeyLocation { connection: Some(1), ..KeyLocation::default() } }
+        (ask, KeyLocation { connection: Some(1), ..KeyLocation::default() })
     }
 
     /// The milliseconds after which a request for `cost` tokens may come again, and what remains. `None` if it asks.
@@ -96,10 +96,10 @@ fn only_the_same_question_has_the_known_answer() {
     worker.hears(4, rejected(1_000, 3), 0);
     assert_eq!(worker.said(4, 0), Some((1_000, 3)));
     assert_eq!([3, 5].map(|cost| worker.said(cost, 0)), [None; 2], "another cost");
-    let other = KeyLocation { connection: Some(2), ..worker.question(4).location };
-    let newer = KeyLocation { generation: 1, ..worker.question(4).location };
+    let other = KeyLocation { connection: Some(2), ..worker.question(4).1 };
+    let newer = KeyLocation { generation: 1, ..worker.question(4).1 };
     for (location, what) in [(other, "connection"), (newer, "generation")] {
-        let asked = [RedisAsk { location, ..worker.question(4) }].into_iter();
+        let asked = [(worker.question(4).0, location)].into_iter();
         assert_eq!(worker.known.look_up(&worker.memory, asked, at(0)), None, "another {what}");
     }
     let twice = [worker.question(4); 2].into_iter();
@@ -115,7 +115,7 @@ fn tokens_that_may_come_back_early_make_no_refusal_known() {
     ] {
         let worker = KnownAtWorker::with(lines);
         worker.hears(1, rejected(1_000, 0), 0);
-        let is_known = may_be_known(&worker.question(1).ask) && worker.said(1, 1).is_some();
+        let is_known = may_be_known(&worker.question(1).0) && worker.said(1, 1).is_some();
         assert!(!is_known, "{lines}");
     }
 }
@@ -179,10 +179,10 @@ fn a_refusal_ends_when_tokens_go_back_to_one_of_its_buckets() {
     worker.hears(1, rejected(1_000, 0), 0);
     worker.known.forget(
         &worker.memory,
-        &BucketAsk { key: &Key::of([Some(&b"x"[..])]).into(), ..other.question(1).ask },
+        &BucketAsk { key: &Key::of([Some(&b"x"[..])]).into(), ..other.question(1).0 },
     );
     assert_eq!(worker.said(1, 1), Some((999, 0)), "another bucket");
-    worker.known.forget(&worker.memory, &worker.question(1).ask);
+    worker.known.forget(&worker.memory, &worker.question(1).0);
     assert_eq!(worker.said(1, 1), None);
     worker.hears(1, rejected(1_000, 0), 2);
     assert_eq!(worker.said(1, 2), Some((1_000, 0)), "Redis has said so since then");
@@ -194,7 +194,7 @@ fn returns_take_a_bounded_room() {
     worker.hears(1, rejected(3_600_000, 0), 0);
     for number in 0..2 * MOST {
         let key = Key::of([Some(number.to_string().as_bytes())]).into();
-        worker.known.forget(&worker.memory, &BucketAsk { key: &key, ..worker.question(1).ask });
+        worker.known.forget(&worker.memory, &BucketAsk { key: &key, ..worker.question(1).0 });
     }
     assert!(worker.known.0.lock().returns.len() <= MOST);
     worker.hears(1, rejected(3_600_000, 0), 0);

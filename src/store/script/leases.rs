@@ -15,11 +15,12 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::call::{Holder, Verb};
-use super::queue::{Lost, OneWay};
+use super::call::Verb;
+use super::queue::{Lost, Queue};
 use crate::limit::algorithm::Algorithm;
 use crate::limit::decide::Ask;
 use crate::redis::{CallError, Router};
+use crate::store::bucket::Holder;
 
 /// A lease is renewed after a third of its length, and after [`LONGEST`] at the latest.
 const RENEWALS: u32 = 3;
@@ -46,7 +47,7 @@ struct SlotTable {
     slots: Mutex<Slots>,
     /// Wakes the keeper if something is due before its next look.
     sooner: Notify,
-    one_way: OneWay,
+    queue: Queue,
     router: Arc<Router>,
 }
 
@@ -71,32 +72,27 @@ struct LeasedSlot {
 
 impl SlotLeases {
     /// Begins to renew. Must be called within the worker's runtime.
-    pub(super) fn keep(one_way: OneWay, router: Arc<Router>) -> Self {
+    pub(super) fn keep(queue: Queue, router: Arc<Router>) -> Self {
         // Seeded by the system, differently for each worker of each process.
         let worker = RandomState::new().hash_one("worker") >> 11;
         let slots = Mutex::default();
         let (sooner, connects) = (Notify::new(), router.connects());
-        let table = Arc::new(SlotTable { worker, slots, sooner, one_way, router });
+        let table = Arc::new(SlotTable { worker, slots, sooner, queue, router });
         let keeper = tokio::spawn(keep(Arc::clone(&table), connects));
         Self { table, _keeper: AbortOnDropHandle::new(keeper) }
     }
 
     /// Names a slot before Redis is asked for it.
-    pub(super) fn name(&self, ask: &Ask, name: Vec<u8>) -> u64 {
+    pub(super) fn name(&self, ask: &Ask, name: Vec<u8>) -> Holder {
         let mut slots = self.table.slots.lock();
         slots.named += 1;
         let request = slots.named;
         slots.known.insert(request, LeasedSlot { name, ask: *ask, due: None, end: None });
-        request
-    }
-
-    /// The holder of this slot, as Redis knows it.
-    pub(super) fn holder(&self, request: u64) -> Holder {
         Holder { worker: self.table.worker, request }
     }
 
     /// Redis gave the slot: from now on its lease is renewed.
-    pub(super) fn renew(&self, request: u64) {
+    pub(super) fn renew(&self, Holder { request, .. }: Holder) {
         let mut slots = self.table.slots.lock();
         let Some(slot) = slots.known.get_mut(&request) else { return };
         let due = Instant::now() + pause(&slot.ask);
@@ -105,12 +101,12 @@ impl SlotLeases {
     }
 
     /// Redis did not give the slot: there is nothing to give back.
-    pub(super) fn forget(&self, request: u64) {
+    pub(super) fn forget(&self, Holder { request, .. }: Holder) {
         self.table.slots.lock().known.remove(&request);
     }
 
     /// Gives back a slot that Redis has given or may give.
-    pub(in crate::store) fn give_back(&self, request: u64) {
+    pub(in crate::store) fn give_back(&self, Holder { request, .. }: Holder) {
         let Some(mut slot) = self.table.slots.lock().known.remove(&request) else { return };
         slot.end = Some(Instant::now() + lease(&slot.ask));
         self.table.give_back(request, slot);
@@ -135,8 +131,8 @@ impl SlotTable {
     fn tell(&self, request: u64, verb: Verb, name: &[u8], ask: &Ask, lost: Option<Lost>) {
         let holder = Holder { worker: self.worker, request };
         let deadline = self.router.deadline();
-        self.one_way.send(self.router.hash_slot(name), deadline, lost, |call| {
-            call.ask_for(Some(holder), verb, ask, |key| key.extend_from_slice(name));
+        self.queue.send(self.router.hash_slot(name), deadline, lost, |call| {
+            call.ask_for(Some(holder), verb, ask, name.to_vec());
         });
     }
 
@@ -147,7 +143,7 @@ impl SlotTable {
             CallError::UnusableKey(_) => {}
             _ => table.was_not_heard(request, slot),
         });
-        self.tell(request, Verb::Release, &name, &ask, Some(lost));
+        self.tell(request, Verb::RELEASE, &name, &ask, Some(lost));
     }
 
     fn was_not_heard(&self, request: u64, mut slot: LeasedSlot) {
@@ -177,7 +173,7 @@ impl SlotTable {
         for (request, slot) in slots.known.iter_mut().filter(|(_, slot)| slot.is_held()) {
             if is_due(slot, now + pause(&slot.ask) / GATHERED) {
                 slot.due = Some(now + pause(&slot.ask));
-                self.tell(*request, Verb::Hold, &slot.name, &slot.ask, None);
+                self.tell(*request, Verb::HOLD, &slot.name, &slot.ask, None);
             }
         }
         let again = |_: &u64, slot: &mut LeasedSlot| slot.end.is_some() && is_due(slot, now);

@@ -18,7 +18,6 @@ mod redisson;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use parking_lot::Mutex;
 use redis::Value;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
@@ -31,7 +30,9 @@ use self::pending::{PendingAsk, takers};
 use self::processes::Announcement;
 use self::queue::{Lost, Queue};
 use self::redisson::LimiterCalls;
-use super::bucket::{BucketAsk, BucketReceipt, BucketReply, Decider, KeyLocation, ReceiptUse};
+use super::bucket::{
+    BucketAsk, BucketReceipt, BucketReply, Decider, Holder, KeyLocation, ReceiptUse,
+};
 use super::name::BucketName;
 use super::process::ProcessStore;
 use crate::limit::algorithm::{Algorithm, Difference, Receipt, token_bucket};
@@ -52,7 +53,7 @@ pub(super) struct Redis {
     pub(super) queue: Queue,
     _tasks: Vec<AbortOnDropHandle<()>>,
     /// `Some` in one worker of the process.
-    announcement: Mutex<Option<Announcement>>,
+    announcement: Option<Announcement>,
     pub(super) leases: SlotLeases,
     pub(super) limiters: LimiterCalls,
     pub(super) overrides: SharedOverrides,
@@ -64,8 +65,8 @@ impl Redis {
     /// Begins to connect. Must be called within the worker's runtime.
     pub(super) fn new(nodes: &Arc<RedisNodes>, prefix: &str, shared: Arc<ProcessStore>) -> Self {
         let router = Router::new(Arc::clone(nodes), program(prefix));
-        let queue = Queue::to(Arc::clone(&router));
-        let mut tasks: Vec<_> = router.keep_connected().into_iter().collect();
+        let (queue, sender) = Queue::to(Arc::clone(&router));
+        let mut tasks: Vec<_> = router.keep_connected().into_iter().chain([sender]).collect();
         let mut announcement = None;
         let overrides = SharedOverrides::new(Arc::clone(&router), prefix, Arc::clone(&shared));
         // These tasks run once in a process, in the first worker that comes here.
@@ -79,17 +80,16 @@ impl Redis {
                 tasks.push(AbortOnDropHandle::new(tokio::spawn(following)));
             }
         }
-        let leases = SlotLeases::keep(queue.one_way(), Arc::clone(&router));
+        let leases = SlotLeases::keep(queue.clone(), Arc::clone(&router));
         let (to, all) = (Arc::clone(&router), Arc::clone(&shared));
-        let limiters = LimiterCalls::new(to, queue.one_way(), all);
-        let (_tasks, announcement, prefix) = (tasks, Mutex::new(announcement), prefix.to_owned());
+        let limiters = LimiterCalls::new(to, queue.clone(), all);
+        let (_tasks, prefix) = (tasks, prefix.to_owned());
         Self { router, queue, _tasks, announcement, leases, limiters, overrides, prefix, shared }
     }
 
     /// The process ends: it no longer counts among those that share Redis.
     pub(super) async fn leave(&self) {
-        let announcement = self.announcement.lock().take();
-        if let Some(announcement) = announcement {
+        if let Some(announcement) = &self.announcement {
             announcement.withdraw().await;
         }
     }
@@ -102,7 +102,7 @@ impl Redis {
     }
 
     fn hash_slot(&self, ask: &BucketAsk<'_>) -> HashSlot {
-        match (self.router.nodes.is_cluster, is_limiter(&ask.ask)) {
+        match (self.router.nodes.is_cluster, ask.is_limiter()) {
             (false, _) => HashSlot::default(),
             (true, false) => self.router.hash_slot(&self.name(ask)),
             (true, true) => self.limiters.hash_slot(ask),
@@ -110,7 +110,7 @@ impl Redis {
     }
 
     /// Names a slot of a concurrency limit before Redis is asked for it. `None` for all other limits.
-    pub(super) fn name_slot(&self, ask: &BucketAsk<'_>) -> Option<u64> {
+    pub(super) fn name_slot(&self, ask: &BucketAsk<'_>) -> Option<Holder> {
         let has_slots = matches!(ask.ask.algorithm, Algorithm::Concurrency(_));
         has_slots.then(|| self.leases.name(&ask.ask, self.name(ask)))
     }
@@ -120,42 +120,41 @@ impl Redis {
     /// tokens that were taken go back (`pending`). All keys must have the same hash slot.
     pub(super) async fn ask(
         &self,
+        hash_slot: HashSlot,
         asks: &[CallAsk<'_>],
         receipts: ReceiptUse,
     ) -> Result<PerAsk<Option<BucketReply>>, CallError> {
-        let hash_slot = asks.first().map(|it| it.asked.location.hash_slot).unwrap_or_default();
         let request = (asks.len(), receipts);
         let awaited = self.queue.begin(hash_slot, request, self.router.deadline(), |call| {
             for CallAsk { asked, verb, holder } in asks {
-                let holder = holder.map(|slot| self.leases.holder(slot));
-                let name = |name: &mut Vec<u8>| self.write_name(&asked.ask, name);
-                call.ask_for(holder, *verb, &asked.ask.ask, name);
+                call.ask_for(*holder, *verb, &asked.ask, self.name(asked));
             }
         });
-        let (Self { router, queue, prefix, .. }, awaited) = (self, Some(awaited));
-        let answer = PendingAsk { router, queue, prefix, asks, awaited }.answer().await;
+        let pending = PendingAsk { redis: self, hash_slot, asks, awaited: Some(awaited) };
+        let answer = pending.answer().await;
         if let (Err(error), [one]) = (&answer, asks)
             && error.is_no_right_in_script()
         {
-            self.shared.warnings.refused(one.asked.ask.spec, error);
+            self.shared.warnings.refused(one.asked.spec, error);
         }
         let reply = answer?;
-        let took = takers(asks.iter().map(|it| (it.verb, &it.asked.ask.ask)), &reply);
+        let took = takers(asks.iter().map(|it| (it.verb, &it.asked.ask)), &reply);
         let replies = asks.iter().zip(reply.into_iter().zip(took));
         Ok(replies.map(|(ask, (one, took))| self.read(ask, one, took)).collect())
     }
 
     fn read(&self, ask: &CallAsk<'_>, reply: AskReply, took: bool) -> Option<BucketReply> {
         if reply.decision.is_none() {
-            self.tell_other_type(&ask.asked.ask);
-            self.router.count_error(ask.asked.location.hash_slot, &OTHER_TYPE);
+            let name = || String::from_utf8_lossy(&self.name(&ask.asked)).into_owned();
+            self.shared.warnings.other_type(ask.asked.spec, name);
+            self.router.count_error(self.hash_slot(&ask.asked), &OTHER_TYPE);
         }
         match ask.holder {
-            Some(slot) if took => self.leases.renew(slot),
-            Some(slot) => self.leases.forget(slot),
+            Some(holder) if took => self.leases.renew(holder),
+            Some(holder) => self.leases.forget(holder),
             None => {}
         }
-        let algorithm = &ask.asked.ask.ask.algorithm;
+        let algorithm = &ask.asked.ask.algorithm;
         // Redis notes a receipt wherever the limit itself lets the request pass.
         let begin = reply.receipt.map(Receipt::time);
         let window_left = begin.and_then(|begin| algorithm.window_left(begin, reply.at));
@@ -166,13 +165,14 @@ impl Redis {
 
     /// What the bucket would decide if the request had no other limit. Nothing is taken.
     pub(super) async fn look(&self, ask: &BucketAsk<'_>) -> Result<Decision, CallError> {
-        if is_limiter(&ask.ask) {
-            return self.limiters.look(ask).await;
+        if ask.is_limiter() {
+            let (id, deadline) = (new_id(), self.router.deadline());
+            return self.limiters.ask(ask, Verb::Look, &id, deadline).await.map(|(said, _)| said);
         }
         let one = (1, ReceiptUse::Unneeded);
         let deadline = self.router.deadline();
         let mut awaited = self.queue.begin(self.hash_slot(ask), one, deadline, |call| {
-            call.ask(Verb::Look, &ask.ask, |name| self.write_name(ask, name));
+            call.ask(Verb::Look, &ask.ask, self.name(ask));
         });
         let reply = awaited.answer().await?;
         let only = reply.first().ok_or(CallError::Nonsense)?;
@@ -187,31 +187,21 @@ impl Redis {
         let lost: Lost =
             Box::new(move |error| shared.unsettled.count((), error.to_string(), Instant::now()));
         let verb = Verb::Settle(used, receipt);
-        if is_limiter(&ask.ask) {
+        if ask.is_limiter() {
             return self.limiters.settle(ask, verb, lost);
         }
-        self.queue.one_way().send(
-            self.hash_slot(ask),
-            self.router.deadline(),
-            Some(lost),
-            |call| {
-                call.ask(verb, &ask.ask, |name| self.write_name(ask, name));
-            },
-        );
+        self.queue.send(self.hash_slot(ask), self.router.deadline(), Some(lost), |call| {
+            call.ask(verb, &ask.ask, self.name(ask));
+        });
     }
 
-    /// Logs from time to time that this bucket's key holds a value of another type.
-    pub(super) fn tell_other_type(&self, ask: &BucketAsk<'_>) {
-        let name = || String::from_utf8_lossy(&self.name(ask)).into_owned();
-        self.shared.warnings.other_type(ask.spec, name);
-    }
-
+    /// Forgets the bucket. A limiter keeps its figures, and forgets the permits in use.
     pub(super) async fn forget(&self, ask: &BucketAsk<'_>) -> Result<(), CallError> {
-        if is_limiter(&ask.ask) {
-            return self.limiters.forget(ask).await;
-        }
         let mut call = redis::cmd("DEL");
-        call.arg(self.name(ask));
+        match ask.is_limiter() {
+            true => call.arg(&self.limiters.keys(ask)[1..]),
+            false => call.arg(self.name(ask)),
+        };
         let read = |value| matches!(value, Value::Int(_)).then_some(());
         self.router
             .call(CallKind::Awaited, self.hash_slot(ask), &call, read, self.router.deadline())
@@ -219,20 +209,9 @@ impl Redis {
     }
 
     fn name(&self, ask: &BucketAsk<'_>) -> Vec<u8> {
-        let mut name = Vec::new();
-        self.write_name(ask, &mut name);
-        name
-    }
-
-    fn write_name(&self, ask: &BucketAsk<'_>, into: &mut Vec<u8>) {
         let name = BucketName { prefix: &self.prefix, spec: ask.spec, key: ask.key };
-        name.write(&ask.ask.algorithm, into);
+        name.text(&ask.ask.algorithm).into_bytes()
     }
-}
-
-/// Whether the ask is about a Redisson limiter, which has its own script.
-pub(super) fn is_limiter(ask: &Ask) -> bool {
-    matches!(ask.algorithm, Algorithm::Redisson(_))
 }
 
 /// The scripts, and the probe: a call that succeeds only at a server that can decide. It reads the clock, runs the
@@ -254,6 +233,6 @@ fn probe(name: &str) -> Option<Call> {
     let ask = Ask::for_one(algorithm);
     let mut call = Call::default();
     call.request(1, ReceiptUse::Unneeded);
-    call.ask(Verb::Take, &ask, |key| key.extend_from_slice(name.as_bytes()));
+    call.ask(Verb::Take, &ask, name.as_bytes().to_vec());
     Some(call)
 }

@@ -1,36 +1,32 @@
 //! A question to Redis whose client may leave before the answer. `Redis::ask` makes one for each request that takes.
 
-use std::sync::Arc;
-
 use tokio::runtime::Handle;
 
+use super::Redis;
 use super::call::{AskReply, Reply, Verb};
-use super::queue::{Awaited, Queue};
+use super::queue::Awaited;
 use crate::limit::Mode;
 use crate::limit::algorithm::{Algorithm, Difference, Receipt};
 use crate::limit::decide::{self, Ask, PerAsk};
 use crate::limit::decision::Outcome;
 use crate::limit::time::Timestamp;
-use crate::redis::{CallError, Router};
-use crate::store::bucket::RedisAsk;
-use crate::store::name::BucketName;
+use crate::redis::{CallError, HashSlot};
+use crate::store::bucket::{BucketAsk, Holder};
 
 /// The ask of a call about one bucket.
 pub(in crate::store) struct CallAsk<'r> {
-    pub(in crate::store) asked: RedisAsk<'r>,
+    pub(in crate::store) asked: BucketAsk<'r>,
     /// Whether it may take.
     pub(in crate::store) verb: Verb,
-    /// The name of the slot that is asked for, if this is a concurrency limit.
-    pub(in crate::store) holder: Option<u64>,
+    /// The holder of the slot that is asked for, if this is a concurrency limit.
+    pub(in crate::store) holder: Option<Holder>,
 }
 
 /// A request's question to Redis, until it is answered. If the client leaves, this is dropped early. Then a task waits
 /// for the answer and gives back what was taken.
 pub(super) struct PendingAsk<'q, 'r> {
-    pub(super) router: &'q Arc<Router>,
-    pub(super) queue: &'q Queue,
-    /// `store.prefix`.
-    pub(super) prefix: &'q str,
+    pub(super) redis: &'q Redis,
+    pub(super) hash_slot: HashSlot,
     pub(super) asks: &'q [CallAsk<'r>],
     /// The reply to these asks, in their order. `None` once the question is answered.
     pub(super) awaited: Option<Awaited>,
@@ -52,17 +48,15 @@ impl Drop for PendingAsk<'_, '_> {
         let (Some(mut awaited), Ok(runtime)) = (self.awaited.take(), Handle::try_current()) else {
             return;
         };
-        let bucket = |CallAsk { asked: RedisAsk { ask, .. }, verb, .. }: &CallAsk<'_>| {
-            let mut name = Vec::new();
-            let bucket = BucketName { prefix: self.prefix, spec: ask.spec, key: ask.key };
-            bucket.write(&ask.ask.algorithm, &mut name);
-            (*verb, Ask { max_wait: ask.spec.wait, ..ask.ask }, name)
+        let bucket = |CallAsk { asked, verb, .. }: &CallAsk<'_>| {
+            let ask = Ask { max_wait: asked.spec.wait, ..asked.ask };
+            (*verb, ask, self.redis.name(asked))
         };
         let buckets: Vec<(Verb, Ask, Vec<u8>)> = self.asks.iter().map(bucket).collect();
-        let hash_slot = self.asks.first().map(|it| it.asked.location.hash_slot).unwrap_or_default();
-        let (one_way, router) = (self.queue.one_way(), Arc::clone(self.router));
+        let (queue, router) = (self.redis.queue.clone(), self.redis.router.clone());
+        let hash_slot = self.hash_slot;
         // `Store::settled` waits for this task, too.
-        let counted = one_way.count();
+        let counted = queue.count();
         runtime.spawn(async move {
             let _counted = counted;
             let Ok(reply) = awaited.answer().await else { return };
@@ -74,8 +68,8 @@ impl Drop for PendingAsk<'_, '_> {
                 }
                 let Some(receipt) = receipt(one, ask) else { continue };
                 let less = Verb::Settle(Difference::Less(ask.cost.get()), receipt);
-                one_way.send(hash_slot, router.deadline(), None, |call| {
-                    call.ask(less, ask, |key| key.extend_from_slice(name));
+                queue.send(hash_slot, router.deadline(), None, |call| {
+                    call.ask(less, ask, name.clone());
                 });
             }
         });

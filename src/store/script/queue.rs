@@ -26,11 +26,9 @@ use crate::store::bucket::ReceiptUse;
 /// than a shared call saves.
 const MOST_CALLS: usize = 64;
 
-/// A worker's requests that are to be sent.
-pub(in crate::store) struct Queue {
-    gathered: Arc<Gathered>,
-    _sender: AbortOnDropHandle<()>,
-}
+/// A worker's requests that are to be sent. All clones are the same queue.
+#[derive(Clone)]
+pub(in crate::store) struct Queue(Arc<Gathered>);
 
 #[derive(Default)]
 struct Gathered {
@@ -82,23 +80,18 @@ impl Recipient {
 }
 
 impl Queue {
-    /// Begins to send over this router's connections.
-    pub(super) fn to(router: Arc<Router>) -> Self {
+    /// Begins to send over this router's connections, until the task is dropped.
+    pub(super) fn to(router: Arc<Router>) -> (Self, AbortOnDropHandle<()>) {
         let gathered = Arc::new(Gathered::default());
         // `TaskTracker::wait` ends only after `close`. A closed tracker still counts new requests.
         gathered.one_way.close();
         let sender = tokio::spawn(send(Arc::clone(&gathered), router));
-        Self { gathered, _sender: AbortOnDropHandle::new(sender) }
-    }
-
-    /// A [`OneWay`], which adds requests whose reply nobody waits for.
-    pub(in crate::store) fn one_way(&self) -> OneWay {
-        OneWay(Arc::clone(&self.gathered))
+        (Self(gathered), AbortOnDropHandle::new(sender))
     }
 
     /// Waits until Redis has answered every request whose reply nobody waits for.
     pub(in crate::store) async fn answered(&self) {
-        self.gathered.one_way.wait().await;
+        self.0.one_way.wait().await;
     }
 
     /// Adds a request of so many asks to a call of this hash slot. `ask` writes the asks. The reply comes by `deadline`, or by the
@@ -111,31 +104,13 @@ impl Queue {
         ask: impl FnOnce(&mut Call),
     ) -> Awaited {
         let (sender, answer) = oneshot::channel();
-        self.gathered.join(hash_slot, deadline, Recipient::Waiting(sender), asks, |call| {
+        self.0.join(hash_slot, deadline, Recipient::Waiting(sender), asks, |call| {
             call.request(asks, receipts);
             ask(call);
         });
         Awaited(answer)
     }
-}
 
-/// The reply to a request that has joined a call. A call is not sent if all its requests have dropped their
-/// `Awaited`.
-pub(super) struct Awaited(oneshot::Receiver<Result<Reply, CallError>>);
-
-impl Awaited {
-    /// Waits for the reply. To be called once.
-    pub(super) async fn answer(&mut self) -> Result<Reply, CallError> {
-        // A receive error means that the worker ends.
-        (&mut self.0).await.unwrap_or(Err(CallError::NotConnected))
-    }
-}
-
-/// Adds requests whose reply nobody waits for to a worker's queue. It does not keep the queue alive.
-#[derive(Clone)]
-pub(in crate::store) struct OneWay(Arc<Gathered>);
-
-impl OneWay {
     /// Counts a request as under way before it is sent, until the token is dropped.
     pub(in crate::store) fn count(&self) -> TaskTrackerToken {
         self.0.one_way.token()
@@ -154,6 +129,18 @@ impl OneWay {
             call.request(1, ReceiptUse::Unneeded);
             ask(call);
         });
+    }
+}
+
+/// The reply to a request that has joined a call. A call is not sent if all its requests have dropped their
+/// `Awaited`.
+pub(super) struct Awaited(oneshot::Receiver<Result<Reply, CallError>>);
+
+impl Awaited {
+    /// Waits for the reply. To be called once.
+    pub(super) async fn answer(&mut self) -> Result<Reply, CallError> {
+        // A receive error means that the worker ends.
+        (&mut self.0).await.unwrap_or(Err(CallError::NotConnected))
     }
 }
 

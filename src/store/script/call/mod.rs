@@ -12,13 +12,13 @@ use std::time::Duration;
 use redis::{Cmd, Script, Value};
 
 use self::pack::{pack_index, pack_number, pack_terms};
-pub(crate) use self::verb::{Holder, Verb};
+pub(crate) use self::verb::Verb;
 use crate::limit::algorithm::{self, Receipt};
 use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::time::Timestamp;
 use crate::redis::CallError;
-use crate::store::bucket::ReceiptUse;
+use crate::store::bucket::{Holder, ReceiptUse};
 
 /// The most asks of one call. Redis does nothing else while it runs a script. A request with more asks has its
 /// own call.
@@ -59,10 +59,8 @@ pub(crate) struct AskReply {
 /// Requests that go to Redis together.
 #[derive(Default)]
 pub(super) struct Call {
-    /// The names of the buckets, each once, one after the other.
-    keys: Vec<u8>,
-    /// Where each name in `keys` ends.
-    ends: Vec<usize>,
+    /// The names of the buckets, each once.
+    keys: Vec<Vec<u8>>,
     /// For each ask of each request the indices, from 0, of its bucket and of its terms.
     plan: Vec<(usize, usize)>,
     /// The different terms of the asks, each once.
@@ -83,49 +81,16 @@ impl Call {
         self.requests.push((asks, receipts));
     }
 
-    /// Adds an ask about the bucket whose name `write_key` appends.
-    pub(super) fn ask(&mut self, verb: Verb, ask: &Ask, write_key: impl FnOnce(&mut Vec<u8>)) {
-        self.ask_for(None, verb, ask, write_key);
+    /// Adds an ask about the bucket of this name.
+    pub(super) fn ask(&mut self, verb: Verb, ask: &Ask, name: Vec<u8>) {
+        self.ask_for(None, verb, ask, name);
     }
 
     /// Adds an ask like [`Call::ask`]. An ask about a slot names the slot's holder.
-    pub(super) fn ask_for(
-        &mut self,
-        holder: Option<Holder>,
-        verb: Verb,
-        ask: &Ask,
-        write_key: impl FnOnce(&mut Vec<u8>),
-    ) {
-        let begin = self.keys.len();
-        write_key(&mut self.keys);
-        let bucket = self.bucket(begin);
-        let known = self.terms.iter().position(|terms| *terms == (verb, *ask, holder));
-        let terms = known.unwrap_or_else(|| {
-            self.terms.push((verb, *ask, holder));
-            self.terms.len() - 1
-        });
+    pub(super) fn ask_for(&mut self, holder: Option<Holder>, verb: Verb, ask: &Ask, name: Vec<u8>) {
+        let bucket = index_of(&mut self.keys, name);
+        let terms = index_of(&mut self.terms, (verb, *ask, holder));
         self.plan.push((bucket, terms));
-    }
-
-    /// The index of the bucket whose name was written last and begins at `begin`.
-    fn bucket(&mut self, begin: usize) -> usize {
-        let (before, name) = self.keys.split_at(begin);
-        let mut from = 0;
-        for (index, end) in self.ends.iter().enumerate() {
-            if before.get(from..*end) == Some(name) {
-                self.keys.truncate(begin);
-                return index;
-            }
-            from = *end;
-        }
-        self.ends.push(self.keys.len());
-        self.ends.len() - 1
-    }
-
-    fn name(&self, bucket: usize) -> &[u8] {
-        let from = bucket.checked_sub(1).and_then(|before| self.ends.get(before));
-        let ends = self.ends.get(bucket).copied().unwrap_or_default();
-        self.keys.get(from.copied().unwrap_or_default()..ends).unwrap_or_default()
     }
 
     /// A call for each of the requests.
@@ -135,9 +100,8 @@ impl Call {
             let mut call = Self::default();
             call.request(*asks, *receipts);
             for (bucket, terms) in plan.by_ref().take(*asks) {
-                let Some((verb, ask, holder)) = self.terms.get(*terms) else { continue };
-                let name = self.name(*bucket);
-                call.ask_for(*holder, *verb, ask, |key| key.extend_from_slice(name));
+                let (verb, ask, holder) = &self.terms[*terms];
+                call.ask_for(*holder, *verb, ask, self.keys[*bucket].clone());
             }
             call
         });
@@ -168,13 +132,10 @@ impl Call {
     pub(super) fn command(&self) -> Cmd {
         let mut terms = Vec::with_capacity(64);
         let plan = self.packed_plan();
-        let size = self.keys.len() + plan.len() + 80 * (1 + self.terms.len());
-        let mut call = Cmd::with_capacity(4 + self.ends.len() + self.terms.len(), size);
-        call.arg("EVALSHA").arg(SCRIPT.get_hash()).arg(self.ends.len());
-        for bucket in 0..self.ends.len() {
-            call.arg(self.name(bucket));
-        }
-        call.arg(plan);
+        let keys = self.keys.iter().map(Vec::len).sum::<usize>();
+        let size = keys + plan.len() + 80 * (1 + self.terms.len());
+        let mut call = Cmd::with_capacity(4 + self.keys.len() + self.terms.len(), size);
+        call.arg("EVALSHA").arg(SCRIPT.get_hash()).arg(self.keys.len()).arg(&self.keys).arg(plan);
         for (verb, ask, holder) in &self.terms {
             terms.clear();
             pack_terms(*verb, ask, *holder, &mut terms);
@@ -214,6 +175,14 @@ impl Call {
             decisions.map(|decision| AskReply { decision, receipt: receipt(), at }).collect()
         }))
     }
+}
+
+/// The index of a value in a list. If the list does not have it, adds it.
+fn index_of<T: PartialEq>(list: &mut Vec<T>, value: T) -> usize {
+    list.iter().position(|known| *known == value).unwrap_or_else(|| {
+        list.push(value);
+        list.len() - 1
+    })
 }
 
 fn timestamp(number: &[u8; NUMBER]) -> Timestamp {
@@ -263,7 +232,7 @@ mod tests {
         for asks in requests {
             call.request(asks.len(), ReceiptUse::Unneeded);
             for (name, cost) in *asks {
-                call.ask(Verb::Take, &ask(*cost), |key| key.extend_from_slice(name.as_bytes()));
+                call.ask(Verb::Take, &ask(*cost), (*name).into());
             }
         }
         call
@@ -280,7 +249,7 @@ mod tests {
     #[test]
     fn buckets_and_terms_are_sent_once() {
         let call = call(&[&[("a", 1), ("bb", 1)], &[("bb", 2)], &[("a", 1)]]);
-        assert_eq!((call.keys.as_slice(), call.ends.as_slice()), (&b"abb"[..], &[1, 3][..]));
+        assert_eq!(call.keys, [&b"a"[..], b"bb"]);
         assert_eq!(call.terms, [(Verb::Take, ask(1), None), (Verb::Take, ask(2), None)]);
         assert_eq!(call.packed_plan(), [2, 1, 1, 2, 1, 1, 2, 2, 1, 1, 1]);
         let arguments = call.command().args_iter().count();
@@ -292,9 +261,8 @@ mod tests {
         let call = call(&[&[("a", 1), ("bb", 1)], &[("bb", 2)]]);
         let apart = call.split();
         assert_eq!(apart.len(), 2);
-        let keys: Vec<_> = apart.iter().map(|call| call.keys.as_slice()).collect();
-        assert_eq!(keys, [&b"abb"[..], b"bb"]);
-        assert_eq!((apart[0].ends.as_slice(), apart[1].ends.as_slice()), (&[1, 3][..], &[2][..]));
+        assert_eq!(apart[0].keys, [&b"a"[..], b"bb"]);
+        assert_eq!(apart[1].keys, [b"bb"]);
         assert_eq!(apart[1].terms, [(Verb::Take, ask(2), None)]);
         assert_eq!(apart[1].packed_plan(), [1, 1, 1]);
     }
@@ -344,7 +312,7 @@ mod tests {
         for (asks, receipts) in [(2, Needed), (1, Unneeded), (1, Needed)] {
             call.request(asks, receipts);
             for _ in 0..asks {
-                call.ask(Verb::Take, &ask(1), |key| key.push(b'a'));
+                call.ask(Verb::Take, &ask(1), b"a".to_vec());
             }
         }
         let answer = answer(&[7, 6, -9, 0, 5, 4, 100, 200, 300, 999]);

@@ -1,10 +1,11 @@
 //! Packs a call's numbers and texts as MessagePack. The script unpacks them. The head of `store/script/shell.lua` says
 //! what each number means.
 
-use super::verb::{Holder, Verb};
+use super::verb::Verb;
 use crate::limit::Mode;
 use crate::limit::algorithm::Difference;
 use crate::limit::decide::Ask;
+use crate::store::bucket::Holder;
 
 /// Packs a whole number from 0 to 65,535.
 pub(super) fn pack_index(index: usize, into: &mut Vec<u8>) {
@@ -46,14 +47,12 @@ pub(super) fn pack_terms(verb: Verb, ask: &Ask, holder: Option<Holder>, into: &m
         Verb::Take | Verb::Look => ask.cost.get().cast_signed(),
         Verb::Settle(Difference::More(tokens), _) => tokens.cast_signed(),
         Verb::Settle(Difference::Less(tokens), _) => -tokens.cast_signed(),
-        Verb::Hold => 1,
-        Verb::Release => -1,
     };
     pack_number(cost, into);
     pack_text(
         match (verb, ask.mode) {
             (Verb::Look, _) => "look",
-            (Verb::Settle(..) | Verb::Hold | Verb::Release, _) => "settle",
+            (Verb::Settle(..), _) => "settle",
             (_, Mode::Enforce) if !ask.takes => "peek",
             (_, Mode::Enforce) => "enforce",
             (_, Mode::Shadow | Mode::Mark) => "shadow",

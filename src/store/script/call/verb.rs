@@ -1,4 +1,4 @@
-//! What an ask wants of its bucket, and for whom.
+//! What an ask wants of its bucket.
 
 use crate::limit::algorithm::{Difference, Receipt};
 
@@ -11,17 +11,11 @@ pub(crate) enum Verb {
     Look,
     /// Settle: the request used more or fewer tokens than it took.
     Settle(Difference, Receipt),
-    /// Renew the lease of a slot.
-    Hold,
-    /// Give a slot back.
-    Release,
 }
 
-/// Who holds a slot: two numbers below 2^53, together unique.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Holder {
-    /// Identifies a worker of a process.
-    pub(crate) worker: u64,
-    /// Identifies a request of that worker.
-    pub(crate) request: u64,
+impl Verb {
+    /// Renews the lease of a slot.
+    pub(crate) const HOLD: Self = Self::Settle(Difference::More(1), Receipt::NONE);
+    /// Gives a slot back.
+    pub(crate) const RELEASE: Self = Self::Settle(Difference::Less(1), Receipt::NONE);
 }

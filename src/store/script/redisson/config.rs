@@ -53,14 +53,7 @@ impl LimiterConfig {
 
 /// Rate, interval, type and keep-alive time, as Redisson writes them.
 pub(super) fn figures(config: &LimiterConfig) -> [u64; 4] {
-    let kind = u64::from(type_number(config.sharing));
+    // The position in Redisson's enum `RateType`.
+    let kind = u64::from(config.sharing == Sharing::PerClient);
     [config.rate, config.interval_ms, kind, config.keep_alive_ms.unwrap_or(0)]
-}
-
-/// The number of Redisson's `RateType`: its position in that enum.
-fn type_number(sharing: Sharing) -> u8 {
-    match sharing {
-        Sharing::Overall => 0,
-        Sharing::PerClient => 1,
-    }
 }

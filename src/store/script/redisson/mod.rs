@@ -22,7 +22,7 @@ pub(crate) use self::names::{limiter_keys, limiter_name};
 pub(super) use self::script::SCRIPT;
 use self::script::{LimiterHash, Unusable, read};
 use super::call::Verb;
-use super::queue::{Lost, OneWay};
+use super::queue::{Lost, Queue};
 use crate::limit::algorithm::{Algorithm, Difference};
 use crate::limit::decision::Decision;
 use crate::limit::waiting::MaxWait;
@@ -40,14 +40,14 @@ const MOST: u32 = u32::MAX;
 /// One worker's calls to Redisson limiters.
 pub(in crate::store) struct LimiterCalls {
     router: Arc<Router>,
-    one_way: OneWay,
+    queue: Queue,
     shared: Arc<ProcessStore>,
 }
 
 impl LimiterCalls {
-    /// Calls over this router. `one_way` counts the calls whose reply nobody waits for.
-    pub(super) fn new(router: Arc<Router>, one_way: OneWay, shared: Arc<ProcessStore>) -> Self {
-        Self { router, one_way, shared }
+    /// Calls over this router. `queue` counts the calls whose reply nobody waits for.
+    pub(super) fn new(router: Arc<Router>, queue: Queue, shared: Arc<ProcessStore>) -> Self {
+        Self { router, queue, shared }
     }
 
     /// The hash slot of the ask's limiter.
@@ -86,12 +86,6 @@ impl LimiterCalls {
         Ok((decision, LimiterFigures { capacity, interval_ms }))
     }
 
-    /// What the limiter would decide. Nothing is taken.
-    pub(super) async fn look(&self, ask: &BucketAsk<'_>) -> Result<Decision, CallError> {
-        let asked = self.ask(ask, Verb::Look, &new_id(), self.router.deadline()).await;
-        asked.map(|(decision, _)| decision)
-    }
-
     /// Gives back the permits of this id. If the call fails, they come back when the interval is over.
     pub(in crate::store) fn give_back(&self, ask: &BucketAsk<'_>, id: [u8; 16]) {
         let (_, permits) = wanted(ask, Verb::Take);
@@ -118,7 +112,7 @@ impl LimiterCalls {
         let call = self.command(ask, verb, permits, id, MaxWait::NONE);
         let (router, hash_slot) = (Arc::clone(&self.router), self.hash_slot(ask));
         let deadline = router.deadline();
-        let counted = self.one_way.count();
+        let counted = self.queue.count();
         let understood = |answer: Value| match &answer {
             Value::Array(numbers) if *numbers == [Value::Int(0)] => Some(Ok(())),
             _ => read(answer).map(|read| read.map(|_| ())),
@@ -134,15 +128,9 @@ impl LimiterCalls {
         });
     }
 
-    /// Forgets the permits in use of the ask's limiter, but not its figures.
-    pub(super) async fn forget(&self, ask: &BucketAsk<'_>) -> Result<(), CallError> {
-        let [_, of_permits @ ..] = limiter_keys(&limiter(ask), &self.shared.client_id);
-        let mut call = redis::cmd("DEL");
-        call.arg(&of_permits);
-        let read = |value| matches!(value, Value::Int(_)).then_some(());
-        self.router
-            .call(CallKind::Awaited, self.hash_slot(ask), &call, read, self.router.deadline())
-            .await
+    /// The keys of the ask's limiter, as [`limiter_keys`] returns them.
+    pub(super) fn keys(&self, ask: &BucketAsk<'_>) -> [Vec<u8>; 5] {
+        limiter_keys(&limiter(ask), &self.shared.client_id)
     }
 
     /// A call of the script. `id` names a new entry, and `max_wait` is how long the request may be held. The file's
@@ -155,7 +143,7 @@ impl LimiterCalls {
         id: &[u8; 16],
         max_wait: MaxWait,
     ) -> Cmd {
-        let keys = limiter_keys(&limiter(ask), &self.shared.client_id);
+        let keys = self.keys(ask);
         let mut call = redis::cmd("EVALSHA");
         call.arg(SCRIPT.get_hash()).arg(keys.len()).arg(&keys);
         call.arg(verb).arg(permits).arg(&id[..]);
@@ -200,8 +188,7 @@ fn wanted(ask: &BucketAsk<'_>, verb: Verb) -> (&'static str, i64) {
     let cost = ask.ask.cost.get().cast_signed();
     match verb {
         Verb::Take => ("take", cost),
-        // A Redisson limiter has no slots.
-        Verb::Look | Verb::Hold | Verb::Release => ("look", cost),
+        Verb::Look => ("look", cost),
         Verb::Settle(Difference::More(more), _) => {
             ("settle", i64::from(u32::try_from(more).unwrap_or(MOST)))
         }
