@@ -156,7 +156,7 @@ impl Decider {
                 let (clock, began) = (&self.context.clock, record.began);
                 let token: Box<dyn FnOnce() -> TokenReading> = Box::new(move || {
                     let now = clock.wall().at(clock.at(began));
-                    active.tokens.read_of(Some(client), headers, now)
+                    active.tokens.read(Some(client), headers, now)
                 });
                 let names = &*reading.route.options().body_fields;
                 let body = BodyFields::told(names, headers, &question.body);

@@ -41,19 +41,19 @@ pub(super) struct VerifiedToken {
 /// The most tokens that are remembered as failed, of all clients.
 const MOST_FAILED: usize = 10_000;
 
-/// The most tokens with wrong signatures of one client that are checked within a second.
+/// The most wrong signatures of one client that are checked within a second.
 const MOST_WRONG: u32 = 100;
 
-/// The tokens that have failed within this second of the day, and under these keys, although a signature was checked.
-/// Anybody can make such tokens, and to check one costs as much as hundreds of rejections.
+/// The tokens that have failed within this second of the day, and under these keys. Anybody can make such tokens, and to
+/// check a signature costs as much as hundreds of rejections.
 #[derive(Debug, Default)]
 pub(super) struct FailedTokens {
-    second: u64,
-    version: u64,
+    /// The second, and the version of the keys.
+    moment: (u64, u64),
     /// By a hash with a random key, so nobody can make a token that is taken for another one.
     readings: HashMap<u64, TokenReading>,
     hasher: RandomState,
-    /// The number of tokens with wrong signatures, by client.
+    /// The number of wrong signatures, by client.
     wrong: HashMap<IpAddr, u32>,
 }
 
@@ -67,34 +67,29 @@ impl FailedTokens {
         now: Timestamp,
         version: u64,
     ) -> Option<TokenReading> {
-        let second = now.as_micros() / 1_000_000;
-        if (self.second, self.version) != (second, version) {
+        let moment = (now.as_micros() / 1_000_000, version);
+        if self.moment != moment {
             self.readings.clear();
             self.wrong.clear();
-            (self.second, self.version) = (second, version);
+            self.moment = moment;
         }
         let known = self.readings.get(&self.hasher.hash_one(token)).cloned();
+        let wrong = client.and_then(|client| self.wrong.get(&client)).copied().unwrap_or_default();
         // It may be right. So it does not count as none, which could be a way out of a limit: it is refused.
-        let is_bounded = client.is_some_and(|client| {
-            self.wrong.get(&client).is_some_and(|number| *number >= MOST_WRONG)
-        });
         let refused = || TokenReading::Refused(PartFault::Invalid(TokenFault::TooMany));
-        known.or_else(|| is_bounded.then(refused))
+        known.or_else(|| (wrong >= MOST_WRONG).then(refused))
     }
 
-    /// Remembers how a token counts whose signature was checked.
-    pub(super) fn insert(
-        &mut self,
-        token: (usize, &[u8]),
-        client: Option<IpAddr>,
-        reading: TokenReading,
-        is_wrong: bool,
-    ) {
-        if self.readings.len() >= MOST_FAILED {
-            return;
+    /// Remembers how a token counts that has failed.
+    pub(super) fn insert(&mut self, token: (usize, &[u8]), reading: TokenReading) {
+        if self.readings.len() < MOST_FAILED {
+            self.readings.insert(self.hasher.hash_one(token), reading);
         }
-        self.readings.insert(self.hasher.hash_one(token), reading);
-        if let Some(client) = client.filter(|_| is_wrong) {
+    }
+
+    /// A signature of this client was wrong.
+    pub(super) fn count_wrong(&mut self, client: Option<IpAddr>) {
+        if let Some(client) = client {
             *self.wrong.entry(client).or_default() += 1;
         }
     }

@@ -88,15 +88,11 @@ pub(crate) fn is_public(text: &[u8]) -> bool {
             || modulus(text).is_some()
     };
     let text = text.trim_ascii();
-    let digits = text.iter().filter(|byte| !byte.is_ascii_whitespace() && **byte != b'=');
-    let digits: Vec<u8> = digits
-        .map(|byte| match byte {
-            b'-' => b'+',
-            b'_' => b'/',
-            other => *other,
-        })
-        .collect();
-    is_it(text) || STANDARD_NO_PAD.decode(digits).is_ok_and(|decoded| is_it(&decoded))
+    let is_digit = |byte: &u8| !byte.is_ascii_whitespace() && *byte != b'=';
+    let digits: Vec<u8> = text.iter().copied().filter(is_digit).collect();
+    let alphabets = [STANDARD_NO_PAD, URL_SAFE_NO_PAD].into_iter();
+    let mut decoded = alphabets.filter_map(|alphabet| alphabet.decode(&digits).ok());
+    is_it(text) || decoded.any(|decoded| is_it(&decoded))
 }
 
 impl KeySet {
@@ -130,10 +126,6 @@ impl KeySet {
         let algorithms = AlgorithmFamily::Hmac.algorithms().to_vec();
         let key = VerifyingKey { id: None, algorithms, key: DecodingKey::from_secret(secret) };
         Self { keys: vec![key], text: Sha256::digest(secret).into() }
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.keys.is_empty()
     }
 
     /// The number of keys that can verify tokens, if these algorithms are allowed. If there are none, all are.
@@ -287,7 +279,7 @@ impl SharedKeys {
 
     /// Whether the keys are fetched, and none have come yet.
     pub(crate) fn are_awaited(&self) -> bool {
-        matches!(self.spec.keys, Some(KeySetLocation::Url(_))) && self.current().is_empty()
+        matches!(self.spec.keys, Some(KeySetLocation::Url(_))) && self.current().keys.is_empty()
     }
 
     /// Puts other keys in force. Returns whether they differ from the keys before.

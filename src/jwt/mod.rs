@@ -33,15 +33,6 @@ pub(crate) struct Tokens {
     failed: RefCell<FailedTokens>,
 }
 
-/// A token that does not verify.
-struct FailedToken {
-    reading: TokenReading,
-    /// Whether a signature was checked.
-    was_checked: bool,
-    /// Whether a signature was wrong.
-    is_wrong: bool,
-}
-
 impl Tokens {
     /// The tables in the file's order.
     pub(crate) fn new(tables: &[Arc<SharedKeys>]) -> Self {
@@ -55,14 +46,9 @@ impl Tokens {
         Self { tables: tables.to_vec(), places, verified, failed }
     }
 
-    /// Like [`Tokens::read_of`], for nobody's request.
-    pub(crate) fn read(&self, headers: &HeaderMap, now: Timestamp) -> TokenReading {
-        self.read_of(None, headers, now)
-    }
-
-    /// Finds the token of a client's request and verifies it. `now` is the time of day. The first place with a token
-    /// that verifies counts.
-    pub(crate) fn read_of(
+    /// Finds the token of a client's request, or of nobody's, and verifies it. `now` is the time of day. The first place
+    /// with a token that verifies counts.
+    pub(crate) fn read(
         &self,
         client: Option<IpAddr>,
         headers: &HeaderMap,
@@ -100,16 +86,12 @@ impl Tokens {
             return Ok(claims);
         }
         let version = self.tables.iter().map(|table| table.version()).sum();
-        let (one, mut failed) = ((index, token), self.failed.borrow_mut());
-        if let Some(known) = failed.find(one, client, now, version) {
+        let one = (index, token);
+        if let Some(known) = self.failed.borrow_mut().find(one, client, now, version) {
             return Err(known);
         }
-        let verified = self.verify(place, token, now).map_err(|unverified| {
-            let FailedToken { reading, was_checked, is_wrong } = unverified;
-            if was_checked {
-                failed.insert(one, client, reading.clone(), is_wrong);
-            }
-            reading
+        let verified = self.verify(place, token, client, now).inspect_err(|failed| {
+            self.failed.borrow_mut().insert(one, failed.clone());
         })?;
         let claims = verified.claims.clone();
         // Without keys no signature was checked, and anybody could fill the memory.
@@ -127,19 +109,12 @@ impl Tokens {
         &self,
         place: &KeySource,
         token: &[u8],
+        client: Option<IpAddr>,
         now: Timestamp,
-    ) -> Result<VerifiedToken, FailedToken> {
+    ) -> Result<VerifiedToken, TokenReading> {
         let tables = self.tables.iter().enumerate();
         let mut tables: Vec<_> = tables.filter(|(_, table)| table.spec.place == *place).collect();
-        let mut failed = FailedToken {
-            reading: TokenReading::Ignored(TokenFault::Issuer),
-            was_checked: false,
-            is_wrong: false,
-        };
-        let unverified = match UnverifiedToken::read(token) {
-            Ok(unverified) => unverified,
-            Err(fault) => return Err(FailedToken { reading: invalid(fault, &tables), ..failed }),
-        };
+        let unverified = UnverifiedToken::read(token).map_err(|fault| invalid(fault, &tables))?;
         let is_of =
             |issuer: Option<&str>, table: &SharedKeys| table.spec.issuer.as_deref() == issuer;
         let is_known = |issuer: &&str| tables.iter().any(|(_, table)| is_of(Some(*issuer), table));
@@ -163,8 +138,9 @@ impl Tokens {
                     if is_missed.contains(&fault) {
                         table.is_missed.notify_one();
                     }
-                    failed.is_wrong |= fault == TokenFault::Signature;
-                    failed.was_checked |= table.spec.keys.is_some() && fault.is_of_checked();
+                    if fault == TokenFault::Signature {
+                        self.failed.borrow_mut().count_wrong(client);
+                    }
                     // By the keys that are missing, the token may be right.
                     match fault {
                         TokenFault::NoKeys => first = Some(fault),
@@ -173,8 +149,7 @@ impl Tokens {
                 }
             }
         }
-        failed.reading = first.map_or(is_for_none, |fault| invalid(fault, &tables));
-        Err(failed)
+        Err(first.map_or(is_for_none, |fault| invalid(fault, &tables)))
     }
 }
 

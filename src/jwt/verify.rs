@@ -95,7 +95,7 @@ impl<'t> UnverifiedToken<'t> {
     /// If no key has signed the token with the algorithm that `alg` names. Both the key and `allowed` must allow this
     /// algorithm. If `allowed` is empty, it allows every algorithm.
     fn verify_signature(&self, keys: &KeySet, allowed: &[Algorithm]) -> Result<(), TokenFault> {
-        if keys.is_empty() {
+        if keys.keys.is_empty() {
             return Err(TokenFault::NoKeys);
         }
         let mut keys: Vec<_> = keys.keys.iter().collect();

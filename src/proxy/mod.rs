@@ -123,7 +123,7 @@ impl Proxy {
         let token = LazyCell::new(|| {
             let clock = &self.context.clock;
             let client = client_network(client_address, plan.server.prefixes);
-            active.tokens.read_of(Some(client), &head.headers, clock.wall().at(clock.at(began)))
+            active.tokens.read(Some(client), &head.headers, clock.wall().at(clock.at(began)))
         });
         let view = View {
             cert: client.cert.as_deref(),

@@ -36,7 +36,7 @@ pub(super) fn describe_token(
         Some(claims) => (TokenReading::of_claims(claims.clone(), plan.first_issuer()), Vec::new()),
         None => {
             let (keys, errors) = read_keys(plan);
-            (Tokens::new(&keys).read(headers, request.now), errors)
+            (Tokens::new(&keys).read(None, headers, request.now), errors)
         }
     };
     let (fate, sentence) = match &reading {

@@ -14,9 +14,8 @@ fn one_client_has_so_many_wrong_signatures_checked() {
     let [own, other] = [Signer::of(Algorithm::EdDSA), Signer::of(Algorithm::EdDSA)];
     let table = table(&jwks(&[own.jwk("own")]), |_| {});
     let tokens = Tokens::new(from_ref(&table));
-    let read = |number, token: &str, after| {
-        tokens.read_of(client(number), &bearer(token), at(NOW + after))
-    };
+    let read =
+        |number, token: &str, after| tokens.read(client(number), &bearer(token), at(NOW + after));
     let of = |signer: &Signer, number: u32| signer.token(None, &json!({ "sub": number }));
     let wrong = TokenReading::Ignored(TokenFault::Signature);
     let bounded = TokenReading::Refused(PartFault::Invalid(TokenFault::TooMany));
@@ -39,7 +38,7 @@ fn one_client_has_so_many_wrong_signatures_checked() {
     assert!(matches!(read(2, &of(&own, 102), 0), TokenReading::Verified(_)));
     assert!(matches!(read(1, &of(&own, 103), 1), TokenReading::Verified(_)), "in the next second");
     assert_eq!(
-        tokens.read(&bearer("opaque"), at(NOW)),
+        tokens.read(None, &bearer("opaque"), at(NOW)),
         TokenReading::Ignored(TokenFault::Malformed)
     );
 }
@@ -49,7 +48,7 @@ fn a_token_that_has_failed_is_checked_by_new_keys_at_once() {
     let [old, new] = [Signer::of(Algorithm::EdDSA), Signer::of(Algorithm::EdDSA)];
     let table = table(&jwks(&[old.jwk("key")]), |_| {});
     let tokens = Tokens::new(from_ref(&table));
-    let read = |token: &str| tokens.read_of(client(1), &bearer(token), at(NOW));
+    let read = |token: &str| tokens.read(client(1), &bearer(token), at(NOW));
     let wrong = TokenReading::Ignored(TokenFault::Signature);
     let all: Vec<_> = (0..101).map(|n| new.token(Some("key"), &json!({ "sub": n }))).collect();
     assert!(all[..100].iter().all(|token| read(token) == wrong));
@@ -64,8 +63,7 @@ fn what_failed_after_its_signature_was_checked_is_remembered_and_counts_for_nobo
     let own = Signer::of(Algorithm::EdDSA);
     let table = table(&jwks(&[own.jwk("own")]), |spec| spec.audience = vec!["a".to_owned()]);
     let tokens = Tokens::new(from_ref(&table));
-    let read =
-        |claims: &Value| tokens.read_of(client(1), &bearer(&own.token(None, claims)), at(NOW));
+    let read = |claims: &Value| tokens.read(client(1), &bearer(&own.token(None, claims)), at(NOW));
     for number in 0..200 {
         let expired = read(&json!({ "sub": number, "aud": "a", "exp": NOW - 100 }));
         assert_eq!(expired, TokenReading::Ignored(TokenFault::Expired));
@@ -83,7 +81,7 @@ fn the_number_of_failed_tokens_is_bounded() {
     for number in 0..20_000_u32 {
         let (token, client) = (number.to_be_bytes(), Some(IpAddr::from(number.to_be_bytes())));
         assert_eq!(failed.find((0, &token), client, at(NOW), 0), None);
-        failed.insert((0, &token), client, reading.clone(), true);
+        failed.insert((0, &token), reading.clone());
     }
     assert_eq!(failed.len(), 10_000);
     let first = 0_u32.to_be_bytes();

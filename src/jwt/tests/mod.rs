@@ -88,7 +88,7 @@ fn read(
     headers: &HeaderMap,
     seconds: u64,
 ) -> Result<Value, TokenFault> {
-    match Tokens::new(tables).read(headers, at(seconds)) {
+    match Tokens::new(tables).read(None, headers, at(seconds)) {
         TokenReading::Verified(claims) => Ok(Value::Object(claims.values.clone())),
         TokenReading::Ignored(fault) => Err(fault),
         other => panic!("{other:?}"),

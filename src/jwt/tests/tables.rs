@@ -64,7 +64,7 @@ fn the_issuer_chooses_the_table() {
         table(keys, |spec| spec.issuer = issuer.map(str::to_owned))
     };
     let tables = [named(&keys_a, Some("a")), named(&keys_b, Some("b")), named(&keys_b, None)];
-    let table_of = |token: &str| match Tokens::new(&tables).read(&bearer(token), at(NOW)) {
+    let table_of = |token: &str| match Tokens::new(&tables).read(None, &bearer(token), at(NOW)) {
         TokenReading::Verified(claims) => Ok(claims.table),
         TokenReading::Ignored(fault) => Err(fault),
         other => panic!("{other:?}"),
@@ -136,7 +136,7 @@ fn the_token_is_where_its_table_says() {
         ("cookie:session", &[("cookie", "a=b")], "absent"),
     ] {
         let headers = headers(lines);
-        let found = match Tokens::new(&place(source)).read(&headers, at(NOW)) {
+        let found = match Tokens::new(&place(source)).read(None, &headers, at(NOW)) {
             TokenReading::Absent => "absent",
             TokenReading::Refused(PartFault::Repeated) => "repeated",
             TokenReading::Refused(PartFault::Ambiguous) => "ambiguous",
@@ -155,8 +155,9 @@ fn a_withdrawn_key_verifies_nothing_any_more() {
     let table = table(&jwks(&[old.jwk("old")]), |_| {});
     let tokens = Tokens::new(from_ref(&table));
     let token = old.token(Some("old"), &json!({ "sub": "a" }));
-    let is_verified =
-        |token: &str| matches!(tokens.read(&bearer(token), at(NOW)), TokenReading::Verified(_));
+    let is_verified = |token: &str| {
+        matches!(tokens.read(None, &bearer(token), at(NOW)), TokenReading::Verified(_))
+    };
     assert!(is_verified(&token) && is_verified(&token));
     let rotated = new.token(Some("new"), &json!({ "sub": "a" }));
     assert!(!is_verified(&rotated));
@@ -182,7 +183,7 @@ fn a_token_that_is_remembered_ends_all_the_same() {
         });
         let tokens = Tokens::new(from_ref(&table));
         let headers = bearer(&signer.token(None, &claims));
-        let read = |after| tokens.read(&headers, at(NOW + after));
+        let read = |after| tokens.read(None, &headers, at(NOW + after));
         for after in [0, end - 1] {
             assert!(matches!(read(after), TokenReading::Verified(_)), "{claims} after {after}");
         }
@@ -209,7 +210,7 @@ fn a_place_whose_table_refuses_decides() {
             let [a, b] = [a, b].map(|it| it.token(Some("own"), &json!({})).parse().unwrap());
             let headers =
                 [(HeaderName::from_static("x-a"), a), (HeaderName::from_static("x-b"), b)];
-            Tokens::new(&tables).read(&HeaderMap::from_iter(headers), at(NOW))
+            Tokens::new(&tables).read(None, &HeaderMap::from_iter(headers), at(NOW))
         };
         assert_eq!(read([&other, &other]), refused);
         for signers in [[&own, &other], [&other, &own], [&own, &own]] {

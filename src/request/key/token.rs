@@ -66,21 +66,6 @@ pub enum TokenFault {
     Time,
 }
 
-impl TokenFault {
-    /// Whether the signature was checked before the token showed this fault.
-    pub(crate) fn is_of_checked(self) -> bool {
-        matches!(
-            self,
-            Self::Signature
-                | Self::Issuer
-                | Self::Audience
-                | Self::Expired
-                | Self::Early
-                | Self::Time
-        )
-    }
-}
-
 /// Why nobody can say what value a part of a request has. The request is then refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartFault {
