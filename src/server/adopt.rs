@@ -69,7 +69,7 @@ impl Supervisor {
             if let (Some(certificates), Some(tls)) = (certificates, tls)
                 && let Err(error) = certificates.replace(tls.files.clone(), (*tls.material).clone())
             {
-                events::certificates_rejected(&error, error.advice());
+                events::certificates_rejected(&error, error.advice);
             }
         }
         let new = published(new, old.certificates.clone(), Some(&old));

@@ -305,7 +305,7 @@ impl Supervisor {
                         self.reload.forget();
                     }
                 }
-                Some(Err(error)) => events::certificates_rejected(&error, error.advice()),
+                Some(Err(error)) => events::certificates_rejected(&error, error.advice),
             }
         }
         plans::look(&published.plan);

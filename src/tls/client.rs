@@ -53,7 +53,7 @@ pub fn config(spec: &ClientTlsSpec, alpn: &[&[u8]]) -> Result<Arc<ClientConfig>,
         .with_root_certificates(roots);
     let mut config = match &spec.identity {
         Some(identity) => {
-            builder.with_client_auth_cert(identity.chain().to_vec(), identity.key())?
+            builder.with_client_auth_cert(identity.chain.clone(), identity.key.clone_key())?
         }
         None => builder.with_no_client_auth(),
     };

@@ -10,9 +10,12 @@ use crate::file::is_passing;
 #[derive(Debug, thiserror::Error)]
 #[error("{}{fault}", .file.as_ref().map_or(String::new(), |file| format!("{} ", file.display())))]
 pub struct TlsError {
-    file: Option<PathBuf>,
-    fault: String,
-    advice: &'static str,
+    /// The file that the error is about.
+    pub(crate) file: Option<PathBuf>,
+    /// The end of a sentence that begins with the file's name.
+    pub(crate) fault: String,
+    /// What the operator can do.
+    pub(crate) advice: &'static str,
     is_passing: bool,
 }
 
@@ -37,21 +40,6 @@ impl TlsError {
     /// Whether the error is about this process and not about the file.
     pub(crate) fn is_passing(&self) -> bool {
         self.is_passing
-    }
-
-    /// The file that the error is about.
-    pub(crate) fn file(&self) -> Option<&Path> {
-        self.file.as_deref()
-    }
-
-    /// The error without the file's name, as the end of a sentence that begins with the file's name.
-    pub(crate) fn fault(&self) -> &str {
-        &self.fault
-    }
-
-    /// What the operator can do.
-    pub(crate) fn advice(&self) -> &'static str {
-        self.advice
     }
 }
 

@@ -26,8 +26,9 @@ pub struct IdentityFiles {
 pub struct TlsIdentity {
     /// The file of the certificate.
     pub(super) file: PathBuf,
-    chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
+    /// The certificate, then the certificates that lead to its authority.
+    pub(super) chain: Vec<CertificateDer<'static>>,
+    pub(super) key: PrivateKeyDer<'static>,
 }
 
 impl TlsIdentity {
@@ -60,18 +61,9 @@ impl TlsIdentity {
         Some(certificate.tbs_certificate.validity.not_after.to_date_time())
     }
 
-    /// The certificate, then the certificates that lead to its authority.
-    pub(super) fn chain(&self) -> &[CertificateDer<'static>] {
-        &self.chain
-    }
-
     /// The certificates and the key in the form of the TLS library.
     pub(super) fn certified(&self) -> Result<CertifiedKey, rustls::Error> {
         CertifiedKey::from_der(self.chain.clone(), self.key.clone_key(), &provider())
-    }
-
-    pub(super) fn key(&self) -> PrivateKeyDer<'static> {
-        self.key.clone_key()
     }
 }
 
@@ -125,7 +117,7 @@ mod tests {
         let mut files = authority.issue(&["a.test"]).write(folder.path(), "a");
         files.key = authority.issue(&["a.test"]).write(folder.path(), "b").key;
         let error = TlsIdentity::read(&files).unwrap_err();
-        assert_eq!(error.file(), Some(&*files.key));
+        assert_eq!(error.file.as_deref(), Some(&*files.key));
         assert!(error.to_string().contains("b.key is the private key of another"), "{error}");
     }
 

@@ -81,8 +81,8 @@ mod tests {
         let file = folder.path().join("a.pem");
         std::fs::write(&file, content).unwrap();
         read(&file).map_err(|error| {
-            assert!(error.file() == Some(&file) && !error.advice().is_empty());
-            error.fault().to_owned()
+            assert!(error.file.as_ref() == Some(&file) && !error.advice.is_empty());
+            error.fault
         })
     }
 

@@ -198,7 +198,7 @@ fn name(item: &Item<'_>) -> Option<ServerName<'static>> {
 fn machine(section: &Section<'_>, span: &Span) -> Option<Arc<[CertificateDer<'static>]>> {
     let refuse = |error: TlsError| {
         let title = format!("the certificate of this server cannot be verified: {error}");
-        section.cx.error(span, title, error.advice())
+        section.cx.error(span, title, error.advice)
     };
     client::system_roots().map_err(refuse).ok()
 }
@@ -224,9 +224,9 @@ fn identity(cert: &Item<'_>, key: &Item<'_>) -> Option<(IdentityFiles, TlsIdenti
 /// The value that was read. An error is noted at the file of `files` that caused it.
 fn reported<T>(read: Result<T, TlsError>, files: &[&NamedFile<'_, '_>]) -> Option<T> {
     let refuse = |error: TlsError| {
-        let at_fault = files.iter().find(|named| error.file() == Some(&named.path));
+        let at_fault = files.iter().find(|named| error.file.as_ref() == Some(&named.path));
         let NamedFile { item, path } = at_fault.or(files.first())?;
-        file_fault(item, path, &format!(" {}", error.fault()), error.advice());
+        file_fault(item, path, &format!(" {}", error.fault), error.advice);
         Some(())
     };
     read.map_err(refuse).ok()

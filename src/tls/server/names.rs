@@ -80,7 +80,7 @@ pub(super) fn listed<'i>(identities: impl Iterator<Item = &'i TlsIdentity>, most
 
 /// The names that a certificate is for, in lower case.
 fn names(identity: &TlsIdentity) -> Vec<String> {
-    let certificate = identity.chain().first().map(webpki::EndEntityCert::try_from);
+    let certificate = identity.chain.first().map(webpki::EndEntityCert::try_from);
     // The same parser has read the certificate before: this does not fail.
     let Some(Ok(certificate)) = certificate else { return Vec::new() };
     certificate.valid_dns_names().map(str::to_ascii_lowercase).collect()
@@ -130,7 +130,7 @@ mod tests {
             (Some(""), 0),
         ] {
             let chosen = by_name.choose(name, |_| true);
-            assert_eq!(chosen.cert, identities[expected].chain(), "{name:?}");
+            assert_eq!(chosen.cert, identities[expected].chain, "{name:?}");
         }
     }
 
@@ -138,9 +138,9 @@ mod tests {
     fn of_two_certificates_for_one_name_the_client_gets_the_one_it_can_verify() {
         let identities = [identity(&["a.test"]), identity(&["a.test"])];
         let by_name = ByName::new(&identities).unwrap();
-        let second = identities[1].chain();
-        assert_eq!(by_name.choose(Some("a.test"), |key| key.cert == second).cert, second);
-        assert_eq!(by_name.choose(Some("a.test"), |_| false).cert, identities[0].chain());
+        let second = &identities[1].chain;
+        assert_eq!(by_name.choose(Some("a.test"), |key| key.cert == *second).cert, *second);
+        assert_eq!(by_name.choose(Some("a.test"), |_| false).cert, identities[0].chain);
     }
 
     #[test]

@@ -81,7 +81,7 @@ fn the_name_asked_for_decides_which_certificate_is_shown() {
     assert_eq!(shown("b.test"), shown("www.b.test"));
     assert_ne!(shown("b.test"), shown("a.test"));
     let material = place.files.read().unwrap();
-    assert_eq!(shown("a.test"), material.identities[0].chain()[0].to_vec());
+    assert_eq!(shown("a.test"), material.identities[0].chain[0].to_vec());
 }
 
 #[test]
@@ -95,9 +95,9 @@ fn of_two_kinds_of_keys_for_one_name_a_client_gets_the_one_it_can_verify() {
     client.dangerous().set_certificate_verifier(verifier);
     let ecdsa = shake(&Arc::new(client), &config, "a.test").unwrap().shown();
     let material = place.files.read().unwrap();
-    assert_eq!(ecdsa, material.identities[1].chain()[0].to_vec());
+    assert_eq!(ecdsa, material.identities[1].chain[0].to_vec());
     let any = shake(&place.client(), &config, "a.test").unwrap().shown();
-    assert_eq!(any, material.identities[0].chain()[0].to_vec());
+    assert_eq!(any, material.identities[0].chain[0].to_vec());
 }
 
 /// A client that verifies only ECDSA.
@@ -292,7 +292,7 @@ fn resuming(
     let identity = pair.map(|pair| TlsIdentity::read(&pair.write(place.path(), "me")).unwrap());
     Arc::new(match identity {
         Some(identity) => {
-            builder.with_client_auth_cert(identity.chain().to_vec(), identity.key()).unwrap()
+            builder.with_client_auth_cert(identity.chain.clone(), identity.key.clone_key()).unwrap()
         }
         None => builder.with_no_client_auth(),
     })
