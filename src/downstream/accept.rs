@@ -3,7 +3,6 @@
 //! connection is then a task that runs `serve` in the parent module.
 
 use std::io;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -14,15 +13,14 @@ use tokio::task::coop::unconstrained;
 use tokio::task::yield_now;
 use tokio::time::sleep;
 
-use super::counts::ConnectionCounts;
 use super::listener::AsyncListener;
 use super::places::{ConnectionPlace, ConnectionPlaces};
 use super::service::Service;
 use super::{Port, serve};
-use crate::exchange::client::{AcceptedStream, Idleness};
+use crate::exchange::client::AcceptedStream;
 use crate::observe::events;
 use crate::observe::log_interval::LogIntervals;
-use crate::observe::repeated::{RefusedConnections, Repeated};
+use crate::observe::repeated::RefusedConnections;
 use crate::request::client::PeerAddress;
 
 /// The pause after a failed accept: the process is out of descriptors or memory, and another try at once would fail
@@ -47,8 +45,6 @@ pub(crate) struct ConnectionLimit {
     /// For proxies that ask for decisions: clients must not take their places.
     of_callers: Arc<ConnectionPlaces>,
     listening: AtomicUsize,
-    of_clients: ConnectionCounts,
-    refused: RefusedConnections,
     complaints: LogIntervals<Complaint>,
 }
 
@@ -59,15 +55,6 @@ enum Complaint {
     Full,
 }
 
-/// The right of one connection to be open.
-#[derive(Debug)]
-pub(crate) struct ConnectionPermit {
-    /// The client under which this connection is counted.
-    client: Option<IpAddr>,
-    limit: Arc<ConnectionLimit>,
-    place: ConnectionPlace,
-}
-
 impl ConnectionLimit {
     /// At most `max` connections at once.
     pub(crate) fn new(max: usize) -> Self {
@@ -75,8 +62,6 @@ impl ConnectionLimit {
             clients: ConnectionPlaces::new(max),
             of_callers: ConnectionPlaces::new(max),
             listening: AtomicUsize::default(),
-            of_clients: ConnectionCounts::default(),
-            refused: Repeated::new(events::connections_refused),
             complaints: LogIntervals::new(COMPLAINT_PAUSE),
         }
     }
@@ -99,50 +84,21 @@ impl ConnectionLimit {
 
     /// The connections that were refused, because their client had too many.
     pub(crate) fn refused(&self) -> &RefusedConnections {
-        &self.refused
+        &self.clients.refused
     }
 
-    async fn take(self: &Arc<Self>, port: &Port) -> ConnectionPermit {
+    async fn take(&self, port: &Port) -> ConnectionPlace {
         let places = match port {
             Port::Plain | Port::Tls(_) => &self.clients,
             Port::Decide(_) => &self.of_callers,
         };
-        let place = match places.try_take() {
-            Some(place) => place,
-            None => {
-                if self.complaints.next(Complaint::Full) {
-                    events::connections_full(places.open());
-                }
-                places.take().await
-            }
-        };
-        ConnectionPermit { client: None, limit: self.clone(), place }
-    }
-}
-
-impl ConnectionPermit {
-    /// Counts this connection as one of `client`, which may have `most` at once. Returns false if the client has too
-    /// many: then the connection must be closed. `client` is the network by which clients are counted.
-    pub(super) fn count_for(&mut self, client: IpAddr, most: usize) -> bool {
-        let fits = self.limit.of_clients.add(client, most);
-        self.client = fits.then_some(client);
-        fits
-    }
-
-    pub(super) fn refused(&self) -> &RefusedConnections {
-        &self.limit.refused
-    }
-
-    pub(super) fn idleness(&self) -> &Arc<Idleness> {
-        &self.place.idleness
-    }
-}
-
-impl Drop for ConnectionPermit {
-    fn drop(&mut self) {
-        if let Some(client) = self.client {
-            self.limit.of_clients.remove(client);
+        if let Some(place) = places.try_take() {
+            return place;
         }
+        if self.complaints.next(Complaint::Full) {
+            events::connections_full(places.open());
+        }
+        places.take().await
     }
 }
 
@@ -198,14 +154,14 @@ async fn take(
 ) {
     match accepted {
         Ok((stream, peer)) => {
-            let permit = limit.take(port).await;
+            let place = limit.take(port).await;
             let (port, draining) = (port.clone(), draining.clone());
             service.context().tasks.add(serve(
                 stream,
                 peer,
                 port,
                 service.clone(),
-                permit,
+                place,
                 draining,
             ));
         }

@@ -6,7 +6,6 @@
 //! another protocol.
 
 pub(crate) mod accept;
-mod counts;
 mod handshake_fault;
 mod http1;
 mod http2;
@@ -33,9 +32,9 @@ use tokio::sync::watch::Receiver;
 use tokio::time::Instant;
 use tokio_util::either::Either::{Left, Right};
 
-use self::accept::ConnectionPermit;
 pub(crate) use self::listener::AsyncListener;
 pub(crate) use self::listener::Listener;
+use self::places::ConnectionPlace;
 use self::proxy_header::Opening;
 use self::service::Service;
 use self::stream::{ClientStream, LONGEST_LINGER};
@@ -65,13 +64,13 @@ pub enum Port {
     Decide(Option<Arc<Certificates>>),
 }
 
-/// Serves a connection to its end. The connection holds its permit until then.
+/// Serves a connection to its end. The connection holds its place until then.
 async fn serve(
     stream: AcceptedStream,
     mut peer: PeerAddress,
     port: Port,
     service: Service,
-    mut permit: ConnectionPermit,
+    mut place: ConnectionPlace,
     news: Receiver<bool>,
 ) {
     // Without this option small answers wait for the client's acknowledgement. If the option cannot be set,
@@ -84,7 +83,7 @@ async fn serve(
     let accepted = Instant::now();
     let context = service.context();
     let times = context.times();
-    let idleness = permit.idleness().clone();
+    let idleness = place.idleness.clone();
     poll_fn(|cx| {
         idleness.wake(cx);
         Poll::Ready(())
@@ -112,8 +111,8 @@ async fn serve(
             Some(Opening::Left) | None => return count_late(peer),
         }
     }
-    if !asks && !is_welcome(peer, &mut permit, &context.active().plan.server) {
-        return permit.refused().count((), peer.as_client(), Instant::now());
+    if !asks && !is_welcome(peer, &mut place, &context.active().plan.server) {
+        return place.refused().count((), peer.as_client(), Instant::now());
     }
     let transport = match &port {
         Port::Plain | Port::Decide(None) => Left(socket.clone()),
@@ -202,10 +201,10 @@ fn is_introduced(peer: PeerAddress, server: &ServerSpec) -> bool {
 
 /// Whether this client may have one more connection. A trusted proxy is not counted: its connections are
 /// those of many clients.
-fn is_welcome(peer: PeerAddress, permit: &mut ConnectionPermit, server: &ServerSpec) -> bool {
+fn is_welcome(peer: PeerAddress, place: &mut ConnectionPlace, server: &ServerSpec) -> bool {
     let Some(most) = server.max_connections_per_client else { return true };
     server.trust.trusts_peer(peer)
-        || permit.count_for(client_network(peer.as_client(), server.prefixes), most)
+        || place.count_for(client_network(peer.as_client(), server.prefixes), most)
 }
 
 /// The status that hyper answers a malformed head with.

@@ -1,11 +1,11 @@
 //! The places for connections, of clients or at the admin endpoint. If all are taken, the connection that has been idle
-//! for longest is closed for the next one.
+//! for longest is closed for the next one. A client may be allowed only some of them.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -13,6 +13,8 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 use crate::exchange::client::Idleness;
+use crate::observe::events;
+use crate::observe::repeated::{RefusedConnections, Repeated};
 
 /// For this time nobody's connection is idle: the first request of a new client may be on its way. If no connection is
 /// idle, this is also the time between two looks.
@@ -22,11 +24,11 @@ const LOOK: Duration = Duration::from_millis(50);
 const FOUND_SHARE: usize = 16;
 const FOUND: usize = 16;
 
-/// The places for at most `most` connections at once.
+/// The places for connections.
 #[derive(Debug)]
 pub(crate) struct ConnectionPlaces {
-    most: AtomicUsize,
-    open: AtomicUsize,
+    /// The connections that were closed at once, because their client had too many.
+    pub(super) refused: RefusedConnections,
     /// Wakes somebody who waits for a place.
     freed: Notify,
     connections: Mutex<OpenConnections>,
@@ -34,8 +36,12 @@ pub(crate) struct ConnectionPlaces {
 
 #[derive(Debug, Default)]
 struct OpenConnections {
+    /// The most connections at once.
+    most: usize,
     next: u64,
     all: HashMap<u64, Arc<Idleness>>,
+    /// The number of connections of each client that has any.
+    of_clients: HashMap<IpAddr, usize>,
     /// The connections that had been idle for longest at the last look. Each has the time at which it became idle. The
     /// one that became idle first is the last of the list.
     found: Vec<(u64, Arc<Idleness>)>,
@@ -48,42 +54,39 @@ struct OpenConnections {
 pub(crate) struct ConnectionPlace {
     id: u64,
     places: Arc<ConnectionPlaces>,
+    /// The client under which the connection is counted.
+    client: Option<IpAddr>,
     pub(crate) idleness: Arc<Idleness>,
 }
 
 impl ConnectionPlaces {
     pub(crate) fn new(most: usize) -> Arc<Self> {
-        Arc::new(Self {
-            most: AtomicUsize::new(most),
-            open: AtomicUsize::default(),
-            freed: Notify::new(),
-            connections: Mutex::default(),
-        })
+        let refused = Repeated::new(events::connections_refused);
+        let connections = Mutex::new(OpenConnections { most, ..OpenConnections::default() });
+        Arc::new(Self { refused, freed: Notify::new(), connections })
     }
 
     /// Changes the maximum. Open connections stay open.
     pub(super) fn resize(&self, most: usize) {
-        self.most.store(most, Ordering::Relaxed);
+        self.connections.lock().most = most;
         self.freed.notify_waiters();
     }
 
     /// Connections that are open now.
     pub(super) fn open(&self) -> usize {
-        self.open.load(Ordering::Acquire)
+        self.connections.lock().all.len()
     }
 
     /// A place, if one is free.
     pub(super) fn try_take(self: &Arc<Self>) -> Option<ConnectionPlace> {
-        let most = self.most.load(Ordering::Relaxed);
-        let one_more = |open| (open < most).then_some(open + 1);
-        self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok()?;
-        let idleness = Arc::new(Idleness::new());
         let mut connections = self.connections.lock();
-        let id = connections.next;
+        if connections.all.len() >= connections.most {
+            return None;
+        }
+        let (id, idleness) = (connections.next, Arc::new(Idleness::new()));
         connections.next += 1;
         connections.all.insert(id, idleness.clone());
-        drop(connections);
-        Some(ConnectionPlace { id, places: self.clone(), idleness })
+        Some(ConnectionPlace { id, places: self.clone(), client: None, idleness })
     }
 
     /// A place. If none is free, asks the connection that has been idle for longest to close, and waits.
@@ -139,11 +142,36 @@ impl OpenConnections {
     }
 }
 
+impl ConnectionPlace {
+    /// Counts this connection as one of `client`, which may have `most` at once. Returns false if the client has too
+    /// many: then the connection must be closed. `client` is the network by which clients are counted.
+    pub(super) fn count_for(&mut self, client: IpAddr, most: usize) -> bool {
+        let mut connections = self.places.connections.lock();
+        let count = connections.of_clients.entry(client).or_default();
+        let fits = *count < most;
+        *count += usize::from(fits);
+        self.client = fits.then_some(client);
+        fits
+    }
+
+    pub(super) fn refused(&self) -> &RefusedConnections {
+        &self.places.refused
+    }
+}
+
 impl Drop for ConnectionPlace {
     fn drop(&mut self) {
-        self.places.connections.lock().all.remove(&self.id);
-        // Whoever sees that the connection has ended sees what it left behind.
-        self.places.open.fetch_sub(1, Ordering::Release);
+        let mut connections = self.places.connections.lock();
+        connections.all.remove(&self.id);
+        if let Some(client) = self.client
+            && let Some(count) = connections.of_clients.get_mut(&client)
+        {
+            *count -= 1;
+            if *count == 0 {
+                connections.of_clients.remove(&client);
+            }
+        }
+        drop(connections);
         self.places.freed.notify_one();
     }
 }
@@ -209,6 +237,21 @@ mod tests {
         let third = waiting.as_mut().now_or_never().unwrap();
         assert_eq!((places.open(), third.idleness.is_given_up()), (2, false));
         drop((first, third));
-        assert!(places.open() == 0 && places.connections.lock().all.is_empty());
+        assert_eq!(places.open(), 0);
+    }
+
+    #[test]
+    fn connections_of_each_client_are_bounded_and_a_client_that_left_costs_no_memory() {
+        let places = ConnectionPlaces::new(9);
+        let [one, other] = ["192.0.2.1", "192.0.2.2"].map(|ip| ip.parse().unwrap());
+        let take = |client, most| {
+            let mut place = places.try_take().unwrap();
+            place.count_for(client, most).then_some(place)
+        };
+        let open = [take(one, 2).unwrap(), take(one, 2).unwrap(), take(other, 2).unwrap()];
+        assert!(take(one, 2).is_none() && take(one, 2).is_none(), "a refused one is not counted");
+        assert!(take(one, 3).is_some(), "a reload allows more");
+        drop(open);
+        assert!(places.connections.lock().of_clients.is_empty());
     }
 }
