@@ -34,7 +34,7 @@ use crate::config::ConfigRecord;
 use crate::decide::{Decider, Leases};
 use crate::downstream::accept::{self, ConnectionLimit};
 use crate::downstream::service::Service;
-use crate::downstream::{Listener, Port};
+use crate::downstream::{AsyncListener, Listener, Port};
 use crate::exchange::{Active, WorkerContext, WorkerTasks};
 use crate::file::LastRead;
 use crate::jwt::Tokens;
@@ -240,7 +240,7 @@ pub async fn run(
     let mut listening = JoinSet::new();
     let (tell, news) = watch::channel(*orders.draining.borrow_and_update());
     for (listener, port) in listeners {
-        let listener = listener.in_runtime()?;
+        let listener = AsyncListener::new(listener)?;
         let (limit, news) = (process.connections.clone(), news.clone());
         let service = match port {
             Port::Plain | Port::Tls(_) => Service::Proxy(proxy.clone()),

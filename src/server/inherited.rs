@@ -73,13 +73,8 @@ impl InheritedSockets {
             Some(address) => ListenAddress::Tcp(address),
             None => ListenAddress::Unix(path()?.to_owned()),
         };
-        let listener = socket.into();
-        self.sockets.push(ListeningSocket {
-            name: name.to_owned(),
-            address,
-            listener,
-            is_own: false,
-        });
+        let name = name.to_owned();
+        self.sockets.push(ListeningSocket { name, address, listener: socket, is_own: false });
         Ok(())
     }
 

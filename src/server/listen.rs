@@ -51,10 +51,10 @@ pub(super) fn open(
         }
         ListenAddress::Unix(path) => (address.clone(), vec![unix(path)?]),
     };
-    let named = sockets.into_iter().map(|socket| ListeningSocket {
+    let named = sockets.into_iter().map(|listener| ListeningSocket {
         name: setting.to_owned(),
         address: address.clone(),
-        listener: socket.into(),
+        listener,
         is_own: true,
     });
     Ok(named.collect())

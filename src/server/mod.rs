@@ -39,6 +39,7 @@ use self::token_keys::first_keys;
 use crate::admin::{self, Admin};
 use crate::clock::Clock;
 use crate::config::FileText;
+use crate::downstream::AsyncListener;
 use crate::file::STILL_WRONG;
 use crate::observe::candidate_log::CandidateLog;
 use crate::observe::events;
@@ -206,8 +207,7 @@ impl Supervisor {
             let accepting = &mut supervisor.admin_listeners;
             accepting.spawn(admin.clone().keep_pulse());
             for listener in listeners {
-                let listener = listener
-                    .in_runtime()
+                let listener = AsyncListener::new(listener)
                     .map_err(|error| format!("cannot watch the socket of admin.listen: {error}"))?;
                 accepting.spawn(admin::listen(listener, admin.clone()));
             }
