@@ -27,7 +27,8 @@ const MOST_READ: usize = 256 * 1024;
 
 /// The most fields that hyper takes in a request's head. With a greater number, hyper would allocate memory for
 /// as many fields at each request.
-pub(super) const MOST_FIELDS: usize = 100;
+const MOST_FIELDS: usize = 100;
+const TOO_MANY_FIELDS: &str = "message head has more than 100 fields";
 
 /// How the serving of a connection ended.
 enum Served {
@@ -60,7 +61,7 @@ pub(super) async fn serve(
             }
             Served::Switched(stream, switched) => {
                 client.phase.switch();
-                let tunnel = tunnel::join(stream, *switched, client.phase.times(), news);
+                let tunnel = tunnel::join(stream, *switched, &client.phase.times, news);
                 if Box::pin(tunnel).await == TunnelEnd::Silent {
                     client.phase.overdue.set(Some(Overdue::Tunnel));
                 }
@@ -98,7 +99,9 @@ async fn exchange(
 ) -> Served {
     stream.open();
     let handle = service_fn(|request: Request<Incoming>| service.handle(request, client));
-    let builder = builder(service.context().max_header_size());
+    let most = service.context().max_header_size();
+    let mut builder = http1::Builder::new();
+    builder.max_header_size(most).max_buf_size(most.max(MOST_READ));
     let mut connection = builder.serve_connection(TokioIo::new(stream), handle);
     let end = ConnectionWatch::new(client, news).during(&mut connection).await;
     let Parts { io, read_buf: unused, .. } = connection.into_parts();
@@ -116,7 +119,7 @@ async fn exchange(
             // hyper gives the same error for a long head and for too many fields. The head is still in hyper's
             // buffer, so the fields can be counted here.
             if error.is_parse_too_large() && has_too_many_fields(&unused) {
-                client.had_too_many_fields.set(true);
+                client.head_fault.set(Some(TOO_MANY_FIELDS));
             }
             Served::Failed(error)
         }
@@ -146,10 +149,4 @@ fn has_too_many_fields(read: &[u8]) -> bool {
     let lines = read.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
     let head = lines.skip_while(|line| line.is_empty()).take_while(|line| !line.is_empty());
     head.skip(1).count() > MOST_FIELDS
-}
-
-fn builder(max_header_size: usize) -> http1::Builder {
-    let mut builder = http1::Builder::new();
-    builder.max_header_size(max_header_size).max_buf_size(max_header_size.max(MOST_READ));
-    builder
 }

@@ -280,6 +280,6 @@ where
         if phase.is_write_waiting() {
             return None;
         }
-        self.end_stalled(now, phase.times().get().body).then_some(Overdue::Response)
+        self.end_stalled(now, phase.times.get().body).then_some(Overdue::Response)
     }
 }

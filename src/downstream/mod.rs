@@ -220,13 +220,7 @@ fn status(error: &hyper::Error) -> StatusCode {
 /// Why a connection was ended because of what its client sent; `None` if it ended for another reason.
 fn malformed(error: &hyper::Error, client: &ClientConnection) -> Option<String> {
     if error.is_parse() {
-        return Some(match client.said_hello.get() {
-            true => "a TLS handshake on a port for plain HTTP".to_owned(),
-            false if client.had_too_many_fields.get() => {
-                format!("message head has more than {} fields", http1::MOST_FIELDS)
-            }
-            false => error.to_string(),
-        });
+        return Some(client.head_fault.get().map_or_else(|| error.to_string(), str::to_owned));
     }
     let source = error.source()?;
     if source.to_string() == TOO_LONG {

@@ -28,15 +28,11 @@ pub(super) fn is_plain(came: &[u8]) -> bool {
 /// Whether hyper may refuse a target with this byte, or cut it there.
 const ODD: [bool; 256] = {
     let mut odd = [false; 256];
-    let mut byte = 0x80;
+    let mut byte = 0;
     while byte < odd.len() {
-        odd[byte] = true;
+        // `"`, `<`, `>`, `` ` `` and `#`.
+        odd[byte] = matches!(byte, 0x22 | 0x3C | 0x3E | 0x60 | 0x23 | 0x80..);
         byte += 1;
-    }
-    let mut signs: &[u8] = b"\"<>`#";
-    while let [sign, rest @ ..] = signs {
-        odd[*sign as usize] = true;
-        signs = rest;
     }
     odd
 };

@@ -98,13 +98,6 @@ impl ClientStream {
         written
     }
 
-    fn watch_written(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        if let Poll::Ready(Ok(bytes)) = &written {
-            self.metrics.sent(*bytes);
-        }
-        self.watch(written)
-    }
-
     /// Reads more. Ready with 0 if the client has closed.
     fn poll_transport(
         &mut self,
@@ -181,7 +174,8 @@ impl ClientStream {
         }
         self.opening = false;
         // A TLS record with a handshake message (RFC 8446, 5.1).
-        self.client.said_hello.set(self.early.first() == Some(&22));
+        let is_hello = self.early.first() == Some(&22);
+        self.client.head_fault.set(is_hello.then_some("a TLS handshake on a port for plain HTTP"));
         self.early = encoded(&self.early);
         self.return_early(buffer);
         Poll::Ready(Ok(()))
@@ -259,7 +253,10 @@ impl AsyncWrite for ClientStream {
             true => Pin::new(&mut writing).poll(cx),
             false => pin!(unconstrained(writing)).poll(cx),
         };
-        self.watch_written(written)
+        if let Poll::Ready(Ok(bytes)) = &written {
+            self.metrics.sent(*bytes);
+        }
+        self.watch(written)
     }
 }
 

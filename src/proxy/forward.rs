@@ -344,7 +344,7 @@ fn body_of(
     match exchange.body.take() {
         Some(body) => {
             let most = most_bytes(plan, route);
-            let times = client.phase.times().clone();
+            let times = client.phase.times.clone();
             RequestBody::streamed(body, most, times, trailers)
         }
         None => RequestBody::empty(),

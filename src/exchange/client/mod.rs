@@ -52,10 +52,8 @@ pub(crate) struct ClientConnection {
     pub(crate) private: OnceCell<Rc<PrivateConnections>>,
     /// Set when an answer with the status 101 is returned.
     switched: RefCell<Option<Box<Switched>>>,
-    /// The first bytes of the connection were those of a TLS handshake.
-    pub(crate) said_hello: Cell<bool>,
-    /// A request's head was refused because of the number of its fields, and not because of its size.
-    pub(crate) had_too_many_fields: Cell<bool>,
+    /// What the client has sent in place of a request, where hyper's error does not say it.
+    pub(crate) head_fault: Cell<Option<&'static str>>,
 }
 
 impl ClientConnection {
@@ -80,8 +78,7 @@ impl ClientConnection {
             tasks,
             private: OnceCell::new(),
             switched: RefCell::default(),
-            said_hello: Cell::default(),
-            had_too_many_fields: Cell::default(),
+            head_fault: Cell::default(),
         }
     }
 
@@ -101,7 +98,7 @@ impl ClientConnection {
 
     /// The body of a request of this client.
     pub(crate) fn body(&self, incoming: Incoming) -> ClientBody {
-        let body_timeout = self.phase.times().get().body;
+        let body_timeout = self.phase.times.get().body;
         ClientBody::new(incoming, self.streams.get(), self.overhead.clone(), body_timeout)
     }
 

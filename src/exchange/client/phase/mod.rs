@@ -28,7 +28,8 @@ const STREAMS_AT_ONCE: usize = 4;
 /// What a connection is doing, and since when. The connection's socket, requests and timer share this state.
 #[derive(Debug)]
 pub(crate) struct Phase {
-    times: Rc<Cell<ClientTimes>>,
+    /// The time-outs in force.
+    pub(crate) times: Rc<Cell<ClientTimes>>,
     doing: Cell<Doing>,
     /// `None` stands for the time of the next call of [`Phase::due`], where the clock is read. For a head that comes
     /// whole, [`Phase::begin`] sets the time before that.
@@ -130,11 +131,6 @@ impl Phase {
             overdue: Cell::default(),
             idleness,
         }
-    }
-
-    /// The time-outs in force.
-    pub(crate) fn times(&self) -> &Rc<Cell<ClientTimes>> {
-        &self.times
     }
 
     /// What is due next and when, unless an event comes first. `None` if the clock cannot express the time.

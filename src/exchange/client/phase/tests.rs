@@ -121,7 +121,7 @@ async fn a_shorter_time_out_gives_an_idle_connection_that_time_once_more() {
     tokio::time::advance(IDLE / 2).await;
     phase.renew_idle();
     assert_eq!(phase.idle_until(), Some(ended + IDLE), "it is not over");
-    phase.times().set(ClientTimes { idle: HEADER, ..phase.times().get() });
+    phase.times.set(ClientTimes { idle: HEADER, ..phase.times.get() });
     phase.renew_idle();
     assert_eq!(phase.idle_until(), Some(Instant::now() + HEADER));
 }
