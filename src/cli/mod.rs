@@ -160,10 +160,8 @@ fn serve(
         false => "none".to_owned(),
     };
     let start = Start {
-        plan: loaded.plan,
+        loaded,
         file,
-        text: loaded.text,
-        warnings: loaded.warnings.lines().collect(),
         inherited,
         reload,
         shadow: overrides.shadow,

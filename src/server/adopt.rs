@@ -77,9 +77,7 @@ impl Supervisor {
         self.published.send_replace(new);
         self.retired.push(old.plan.clone());
         events::config_reloaded(&changed);
-        for warning in loaded.warnings.lines() {
-            events::config_warning(&warning);
-        }
+        loaded.warnings.lines().for_each(|warning| events::config_warning(&warning));
         if !restart.is_empty() {
             let fields: Vec<_> = restart.iter().map(|it| it.field.clone()).collect();
             events::restart_needed(&fields);

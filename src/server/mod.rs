@@ -3,7 +3,6 @@
 
 mod adopt;
 mod drain;
-mod handover;
 mod inherited;
 mod listen;
 mod occasions;
@@ -28,8 +27,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use self::drain::ProcessEnd;
-use self::handover::readiness;
+use self::drain::{ProcessEnd, readiness};
 pub(crate) use self::inherited::InheritedSockets;
 use self::inherited::Predecessor;
 use self::occasions::{Occasion, Occasions};
@@ -38,7 +36,7 @@ use self::successor::{StartCommand, Successor};
 use self::token_keys::first_keys;
 use crate::admin::{self, Admin};
 use crate::clock::Clock;
-use crate::config::FileText;
+use crate::config::Loaded;
 use crate::downstream::AsyncListener;
 use crate::file::STILL_WRONG;
 use crate::observe::candidate_log::CandidateLog;
@@ -60,13 +58,9 @@ const DAY: Duration = Duration::from_secs(86_400);
 
 /// The parts that a process is started with.
 pub(crate) struct Start {
-    pub(crate) plan: Plan,
+    pub(crate) loaded: Loaded,
     /// The name of the plan's file, for the log and the admin endpoint.
     pub(crate) file: String,
-    /// The text of the plan's file, for the admin endpoint.
-    pub(crate) text: FileText,
-    /// The warnings about the plan's file, a line each.
-    pub(crate) warnings: Vec<String>,
     pub(crate) inherited: InheritedSockets,
     pub(crate) reload: Reload,
     /// Whether the command line has every limit in shadow.
@@ -141,7 +135,7 @@ struct Supervisor {
 impl Supervisor {
     /// Opens the sockets and starts the workers.
     async fn start(start: Start) -> Result<Self, Box<dyn Error>> {
-        let plan = Arc::new(start.plan);
+        let plan = Arc::new(start.loaded.plan);
         let occasions =
             Occasions::new().map_err(|error| format!("cannot listen for signals: {error}"))?;
         let command = StartCommand::of_this_process()
@@ -153,7 +147,7 @@ impl Supervisor {
             process.store.begin_with_processes(processes);
         }
         process.clock.anchor();
-        process.config.started(start.file.clone(), start.text, process.wall());
+        process.config.started(start.file.clone(), start.loaded.text, process.wall());
         let certificates = certificates(&plan)?;
         let sockets = sockets::open(&plan, &certificates, workers, start.inherited)?;
         let first = adopt::published(plan.clone(), certificates, None);
@@ -197,7 +191,7 @@ impl Supervisor {
             .collect::<io::Result<Vec<_>>>()
             .map_err(|error| format!("cannot start a worker: {error}"))?;
         events::config_loaded(&start.file, &plan);
-        start.warnings.iter().for_each(|warning| events::config_warning(warning));
+        start.loaded.warnings.lines().for_each(|warning| events::config_warning(&warning));
         for (address, setting) in &sockets.addresses {
             events::listening(address, setting);
         }

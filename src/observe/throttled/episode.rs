@@ -20,7 +20,7 @@ pub(super) struct Episode {
     /// Keys that were rejected since the last summary (`keys_now`), and in the interval before
     /// (`keys_before`).
     keys_now: u64,
-    keys_before: u64,
+    pub(super) keys_before: u64,
     /// Whether the limit has rejected a request since the last interval ended.
     pub(super) goes_on: bool,
 }
@@ -42,11 +42,6 @@ impl Episode {
     pub(super) fn add_uncounted(&mut self, count: u64) {
         self.count += count;
         self.goes_on = true;
-    }
-
-    /// Keys that the limit rejected in the last interval.
-    pub(super) fn keys_of_last_interval(&self) -> u64 {
-        self.keys_before
     }
 
     /// Ends an interval. Returns whether the episode goes on.

@@ -157,7 +157,9 @@ impl Throttled {
     /// limit shows the request. Returns whether the event is logged at once, in its own line.
     fn count(&self, event: &ThrottleEvent<'_>, is_shown: bool, now: Timestamp) -> bool {
         let id = identity(event);
-        let Some(shard) = self.shards.get(shard_index(id)) else { return false };
+        let Some(shard) = self.shards.get(usize::from(id.to_be_bytes()[0]) % SHARDS) else {
+            return false;
+        };
         let mut shard = shard.lock();
         let is_summed = is_shown && shard.mode == ThrottleLog::Summary;
         let is_each = is_shown && shard.mode == ThrottleLog::Each;
@@ -287,10 +289,6 @@ fn write_others(group: &Group, others: &Others, interval: Duration) {
 /// Therefore the table stores no keys.
 fn identity(event: &ThrottleEvent<'_>) -> u64 {
     KEY_HASHER.hash_one((event.limit.fingerprint(), event.decision(), event.key))
-}
-
-fn shard_index(id: u64) -> usize {
-    usize::from(id.to_be_bytes()[0]) % SHARDS
 }
 
 #[cfg(test)]

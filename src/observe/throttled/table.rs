@@ -255,7 +255,7 @@ impl Window {
     pub(super) fn throttled_keys(&self, limit: &Name) -> u64 {
         let group = self.groups.get(&Group { limit: limit.clone(), decision: REJECTED });
         let episode = group.and_then(|group| group.episode.as_ref());
-        episode.map_or(0, Episode::keys_of_last_interval)
+        episode.map_or(0, |episode| episode.keys_before)
     }
 
     /// Begins the next interval, and returns the length of the last one. If `is_regular`, only whole intervals end.

@@ -216,13 +216,8 @@ impl NearKey {
     }
 
     fn is_fresh(&self, now: Timestamp) -> bool {
-        is_within(NEAR_FOR, self.seen, now)
+        Duration::from_micros(now.micros_since(self.seen)) <= NEAR_FOR
     }
-}
-
-/// Whether `now` is at most this long after `then`.
-fn is_within(span: Duration, then: Timestamp, now: Timestamp) -> bool {
-    Duration::from_micros(now.micros_since(then)) <= span
 }
 
 #[cfg(test)]
