@@ -63,9 +63,9 @@ impl Announcement {
 
     /// The process ends. With this call, the other processes need not wait for the end of its lease. Takes at most
     /// `store.timeout`.
-    pub(super) async fn withdraw(self) {
+    pub(super) async fn withdraw(&self) {
         let Self { caller, task } = self;
-        drop(task);
+        task.abort();
         if caller.router.nodes.is_up(caller.slot) {
             // If this fails, the lease ends by itself.
             let _ = caller.call(Duration::ZERO).await;

@@ -214,7 +214,7 @@ impl Certificates {
         let WatchedFiles { files, watch, .. } = &mut *watched;
         let read = watch.read(|| files.read(), TlsError::is_passing)?;
         let names = read.and_then(|material| self.take_over(&mut watched, material));
-        self.last_read.note(names.as_ref().err().map(|it| format!("{it}; {}", it.advice())));
+        self.last_read.note(names.as_ref().err().map(|it| format!("{it}; {}", it.advice)));
         Some(names)
     }
 
