@@ -74,9 +74,14 @@ impl Supervisor {
         }
         let new = published(new, old.certificates.clone(), Some(&old));
         self.apply(&new, Some(&old.plan));
-        self.published.send_replace(new);
+        self.published.send_replace(new.clone());
         self.retired.push(old.plan.clone());
         events::config_reloaded(&changed);
+        if let (Some(file), Some(before)) = (new.plan.plans_file(), old.plan.plans_file())
+            && let Some(counts) = file.lost_since(before)
+        {
+            events::plans_loaded(&file.path().display(), counts);
+        }
         loaded.warnings.lines().for_each(|warning| events::config_warning(&warning));
         if !restart.is_empty() {
             let fields: Vec<_> = restart.iter().map(|it| it.field.clone()).collect();

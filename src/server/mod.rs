@@ -315,8 +315,10 @@ impl Supervisor {
         self.published.borrow().upstreams.iter().for_each(|upstream| upstream.end_pauses());
         self.checks.try_again();
         // The file is read again, because a file that it names may be correct now.
+        let plans = published.plan.plans_file().and_then(|file| file.last_read.age());
         if let Some(line) = &mut self.rejected
-            && line.next(STILL_WRONG, Instant::now())
+            && (plans.is_some_and(|age| line.is_over(age, Instant::now()))
+                || line.next(STILL_WRONG, Instant::now()))
         {
             self.reload.forget();
         }

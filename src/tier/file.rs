@@ -53,12 +53,15 @@ impl TierFile {
     /// becomes of them: `proxy.toml` may have been written at the same time, by the same hand.
     pub(crate) fn go_on_from(&self, before: &Self) {
         let identity = |it: &Self| (it.path.clone(), it.by.clone(), it.loose_paths);
-        if identity(self) == identity(before)
-            && LineCounts::of(&before.table(), &self.table()).have_lost_one_of(MANY)
-        {
+        if identity(self) == identity(before) && self.lost_since(before).is_some() {
             *self.table.write() = before.table();
             self.watch.lock().forget();
         }
+    }
+
+    /// The lines of the table in force and those of `before`, if many are gone.
+    pub(crate) fn lost_since(&self, before: &Self) -> Option<LineCounts> {
+        Some(LineCounts::of(&before.table(), &self.table())).filter(|it| it.have_lost_one_of(MANY))
     }
 
     /// The name of the file.
@@ -109,7 +112,9 @@ impl TierFile {
         let is_passing = |error: &TierFileError| matches!(error, TierFileError::Read(error) if is_passing(error));
         // `None` while another look reads.
         let read = self.watch.try_lock()?.read(read, is_passing)?;
-        self.last_read.note(read.as_ref().err().map(|it| format!("{it}; {}", it.advice())));
+        let failure =
+            |it: &TierFileError| format!("{}: {it}; {}", self.path.display(), it.advice());
+        self.last_read.note(read.as_ref().err().map(failure));
         Some(read.map(|(table, counts)| {
             // Requests may wait for this lock. `old` keeps the old table until the lock has been released.
             *self.table.write() = table;

@@ -44,6 +44,11 @@ impl Whole<'_> {
         }
         // Requests cannot choose a plan of a plans file.
         if let Some((file, span)) = &plans.file {
+            if file.table().lines() == 0 {
+                let title =
+                    format!("{} has no line, and gives nobody a plan", file.path().display());
+                self.cx.warning(span, title, "expected a value and its plan in each line");
+            }
             for warning in file.unnamed(|plan| names.index(plan).is_some()) {
                 self.cx.warning(span, warning, "expected this plan in the `plans` of a limit");
             }

@@ -131,7 +131,9 @@ fn a_file_that_is_cut_or_gone_keeps_the_plans_until_an_operator_asks() {
         let status = Connection::open(proxy.admin()).get("/api/status", &[("host", "localhost")]);
         let metrics = Metrics::of(proxy.admin());
         let taken = metrics.value("tidegate_last_read_successful{source=\"plans.file\"}");
-        let alarm = status.json()["alarms"][0]["what"] == "Not taken: plans.file";
+        let alarm = status.json()["alarms"][0].clone();
+        let names_it = alarm["do"].as_str().is_some_and(|it| it.contains(file.to_str().unwrap()));
+        let alarm = alarm["what"] == "Not taken: plans.file" && names_it;
         (metrics.value("tidegate_plans_lines"), taken, alarm)
     };
     assert_eq!(seen(), (20.0, 1.0, false));
@@ -162,6 +164,31 @@ fn a_file_that_is_cut_or_gone_keeps_the_plans_until_an_operator_asks() {
     proxy.signal("HUP");
     wait_until("an operator has asked", || proxy.log.count("config reloaded") > reloads);
     assert_eq!((seen(), burst(&proxy, "user-19")), ((3.0, 1.0, false), Some(5)));
+    let counts = |line: &Value| (line["level"].clone(), line["before"].clone());
+    let line = proxy.log.wait("plans loaded", |line| line["lines"] == 3);
+    assert_eq!(counts(&line), (json!("WARN"), json!(20)), "the operator is told what is gone");
+    fs::write(&file, "").unwrap();
+    proxy.signal("HUP");
+    let line = proxy.log.wait("plans loaded", |line| line["lines"] == 0);
+    assert_eq!(counts(&line), (json!("WARN"), json!(3)));
+    let is_empty = |line: &Value| line["warning"].to_string().contains("plans.txt has no line");
+    proxy.log.wait("config warning", is_empty);
+}
+
+/// The alarm about the file stayed until another SIGHUP.
+#[test]
+fn a_plans_file_that_is_back_ends_a_rejected_reload() {
+    let (folder, proxy) = start("bob team\n", "");
+    let file = folder.path().join("plans.txt");
+    fs::remove_file(&file).unwrap();
+    proxy.signal("HUP");
+    proxy.log.wait("config rejected", |_| true);
+    proxy.log.wait("plans rejected", |_| true);
+    fs::write(&file, "bob team\n").unwrap();
+    proxy.log.wait("config reloaded", |_| true);
+    let status = get(proxy.admin(), "/api/status", &[("host", "localhost")]).json();
+    assert_eq!(status["alarms"], json!([]));
+    assert_eq!(proxy.log.count("config rejected"), 1);
 }
 
 #[test]
@@ -210,14 +237,17 @@ fn a_broken_file_at_the_start_is_an_error_of_the_configuration() {
             "10.0.0.0/8 pro\nnonsense team\n",
             "plans.txt: line 2: `nonsense` is no address and no network",
         ),
-        ("", ""),
+        ("10.0.0.0/8 pro\n", ""),
+        ("# 10.0.0.0/8 pro\n", "lists/plans.txt has no line, and gives nobody a plan"),
     ] {
         fs::write(folder.path().join("lists/plans.txt"), lines).unwrap();
         fs::write(folder.path().join("proxy.toml"), text("lists/plans.txt")).unwrap();
         let checked = program().arg("check").current_dir(folder.path()).output().unwrap();
         let errors = String::from_utf8(checked.stderr).unwrap();
-        assert_eq!(checked.status.success(), said.is_empty(), "{errors}");
-        assert!(errors.contains(said), "{errors}");
+        assert_eq!(checked.status.success(), !lines.contains("nonsense"), "{errors}");
+        let said_all = errors + &String::from_utf8(checked.stdout).unwrap();
+        assert!(said_all.contains(said), "{said_all}");
+        assert_eq!(said_all.contains("has no line"), said.contains("has no line"), "{said_all}");
     }
     fs::write(folder.path().join("proxy.toml"), text("lists/none.txt")).unwrap();
     let checked = program().arg("check").current_dir(folder.path()).output().unwrap();
