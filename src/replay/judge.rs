@@ -59,8 +59,8 @@ pub struct JudgedRequest<'p> {
     /// The answer of the limits. For a request that gets an error before the limits decide: the part of it that is
     /// wrong.
     pub answer: Result<RehearsedRequest<'p>, &'static str>,
-    /// The answers, in words, of limits that cannot count the request. A limit in shadow would give such an answer.
-    pub(crate) refused: Vec<String>,
+    /// The answer, in words, of the first limit that cannot count the request. A limit in shadow would give it.
+    pub(crate) refused: Option<String>,
 }
 
 /// A fact that the log does not have.
@@ -167,7 +167,7 @@ impl<'p> Judge<'p> {
             no_route: None,
             missing: SmallVec::new(),
             answer: Err(part),
-            refused: Vec::new(),
+            refused: None,
         };
         let Ok(method) = Method::from_bytes(record.method.as_bytes()) else {
             return refused("method", None);
@@ -263,7 +263,7 @@ impl<'p> Judge<'p> {
         }
         let refused = match &answer {
             Ok(answer) => answer.refused.clone(),
-            Err(refused) => vec![refused.in_words()],
+            Err(refused) => Some(refused.in_words()),
         };
         let answer = answer.map_err(|refused| match refused {
             Refused::Cost { .. } => "cost",

@@ -141,7 +141,11 @@ impl<'p> ReplayTally<'p> {
         let mut counted = Slice { requests: 1, ..Slice::default() };
         self.timeline.start.get_or_insert(now);
         match &judged.answer {
-            Err(bad) => *self.bad.entry(*bad).or_default() += 1,
+            Err(bad) => {
+                // An enforcing limit refuses it. Other faults are not the limits' doing.
+                counted.rejected = u64::from(matches!(*bad, "key" | "cost"));
+                *self.bad.entry(*bad).or_default() += 1;
+            }
             Ok(answer) => {
                 match answer.verdict {
                     Verdict::Refuse { .. } => counted.rejected = 1,
@@ -157,7 +161,7 @@ impl<'p> ReplayTally<'p> {
                 }
             }
         }
-        for why in &judged.refused {
+        if let Some(why) = &judged.refused {
             *self.refused.entry(why.clone()).or_default() += 1;
         }
         let enforces = |missing: &MissingFact| match missing {

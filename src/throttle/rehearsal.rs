@@ -58,8 +58,8 @@ pub struct RehearsedRequest<'p> {
     /// The decision of all enforcing limits together. It names a limit by its index in `limits`.
     pub verdict: Verdict,
     limits: PerAsk<RequestLimit<'p>>,
-    /// What limits in shadow that cannot count the request would answer, in words.
-    pub(crate) refused: Vec<String>,
+    /// What the first limit in shadow that cannot count the request would answer, in words.
+    pub(crate) refused: Option<String>,
 }
 
 /// The decision of one limit about a request.
@@ -115,8 +115,8 @@ impl Rehearsal {
         if let Verdict::Pass { wait } = verdict {
             self.pass(&mut open, answer, now.plus(wait));
         }
-        let refused = open.unread.iter().filter(|limit| limit.spec.mode == Mode::Shadow);
-        let refused = refused.map(|limit| limit.refused.in_words()).collect();
+        let refused = open.unread.iter().find(|limit| limit.spec.mode == Mode::Shadow);
+        let refused = refused.map(|limit| limit.refused.in_words());
         Ok(RehearsedRequest { verdict, limits: open.limits, refused })
     }
 

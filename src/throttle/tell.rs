@@ -143,10 +143,11 @@ impl Throttle {
 
     /// Records that these limits would refuse a request whose key or cost they cannot read. It has no key.
     fn record_unread(&self, unread: &[UnreadLimit<'_>], request: &View<'_>, now: Timestamp) {
+        // The first limit would answer, and the others would not be asked.
+        if let Some(first) = unread.iter().find(|limit| limit.spec.mode == Mode::Shadow) {
+            self.metrics.would_refuse(first.refused.in_words());
+        }
         for UnreadLimit { spec, refused, .. } in unread {
-            if spec.mode == Mode::Shadow {
-                self.metrics.would_refuse(refused.in_words());
-            }
             let reason = refused.reason();
             let figures = spec.figures.at(self.store.both(now)).unwrap_or(Algorithm::Closed);
             let event = ThrottleEvent {

@@ -132,7 +132,8 @@ fn the_address_of_a_trusted_proxy_is_no_client() {
     assert_eq!(report["result"]["rejected"], 2);
 }
 
-/// The report said "key 5" where all requests would have been refused, and said nothing of a limit in shadow.
+/// The report said "key 5" where all requests would have been refused, and said nothing of a limit in shadow. A pipeline
+/// was green over them.
 #[test]
 fn requests_without_their_key_are_told_in_a_sentence() {
     for mode in ["enforce", "shadow"] {
@@ -146,6 +147,41 @@ fn requests_without_their_key_are_told_in_a_sentence() {
         let arguments = ["replay", "access.log", "--assume", "header:x-api-key=none"];
         let refused = &json(folder.path(), &arguments)["result"]["refused"];
         assert_eq!(refused["400: the header `x-api-key` is missing"], 5, "{mode}");
+        let rejected = if mode == "enforce" { 5 } else { 0 };
+        let result = &folder.report(&["--assume", "header:x-api-key=none"])["result"];
+        let share = f64::from(rejected) / 5.0;
+        assert_eq!(
+            (&result["rejected"], &result["rejected_share"]),
+            (&rejected.into(), &share.into())
+        );
+        assert_eq!(result["routes"][0]["rejected"], rejected, "{mode}");
+        let arguments = [&arguments[..], &["--fail-above", "1%"]].concat();
+        assert_eq!(folder.told(&arguments).0, if rejected > 0 { 3 } else { 0 }, "{mode}");
+    }
+}
+
+/// Two limits counted one request twice.
+#[test]
+fn a_request_that_lacks_two_keys_is_told_once_with_the_first() {
+    let limit = |name: &str, mode: &str| {
+        format!(
+            "[limits.{name}]\nkey = [\"header:{name}\"]\nmissing = \"reject\"\nrate = \"9/h\"\nmode = \"{mode}\"\n"
+        )
+    };
+    for mode in ["enforce", "shadow"] {
+        let file = format!(
+            "[[routes]]\npath = \"/a\"\nrespond = {{ status = 200 }}\nlimits = [\"x-b\", \"x-a\"]\n{}{}",
+            limit("x-a", mode),
+            limit("x-b", mode)
+        );
+        let folder = LogFolder::of(&file, &lines("192.0.2.1", 0, 5));
+        let assumed = ["--assume", "header:x-a=none", "--assume", "header:x-b=none"];
+        let refused = &folder.report(&assumed)["result"]["refused"];
+        assert_eq!(
+            *refused,
+            serde_json::json!({ "400: the header `x-b` is missing": 5 }),
+            "{mode}"
+        );
     }
 }
 
