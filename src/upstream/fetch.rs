@@ -45,7 +45,7 @@ pub(crate) enum FetchError {
 /// # Errors
 /// If the server does not answer in time with 200 and a document that is not too large and has keys.
 pub(crate) async fn fetch_keys(url: &JwksUrl, dialer: &Arc<Dialer>) -> Result<KeySet, FetchError> {
-    let server = || url.server.url.clone();
+    let server = || format!("{}{}", url.server.url, url.path.path());
     let failed = |failure| FetchError::Exchange(UpstreamError::of(&url.server.url, failure));
     let spec = UpstreamSpec {
         connect_timeout: TIME_LIMIT,

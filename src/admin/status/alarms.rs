@@ -38,6 +38,7 @@ impl StatusFacts<'_> {
             alarms.extend(self.failing());
         }
         alarms.extend(self.refusing());
+        alarms.extend(self.would_refuse());
         alarms.extend(self.store_away(&published.plan));
         alarms.extend(others.iter().filter_map(|state| self.servers_aside(state)));
         alarms.extend(self.slow());
@@ -138,6 +139,20 @@ impl StatusFacts<'_> {
         is_alarm.then(|| alarm("warning", what, None, means, todo))
     }
 
+    /// A share of the requests would be refused if no limit were in shadow.
+    fn would_refuse(&self) -> Option<Value> {
+        let [before, last] = [self.oldest, self.later]
+            .map(|it| (it.reading.shadow_refused, it.reading.total().requests()));
+        let refused = last.0.saturating_sub(before.0);
+        let all = last.1.saturating_sub(before.1).max(refused);
+        let what =
+            format!("{refused} of {all} requests would get 400 or 401 once the limits enforce");
+        let means = "They have no key that a limit in shadow can read. It lets them pass for now.";
+        let todo = "See the lines `throttled` with a `reason` in tidegate's log.";
+        let is_alarm = refused >= FEWEST_REFUSED && 100 * refused >= REFUSED_PERCENT * all;
+        is_alarm.then(|| alarm("warning", what, None, means, todo))
+    }
+
     fn store_away(&self, plan: &Plan) -> Option<Value> {
         let store = &self.admin.process.store;
         if store.counters().redis_up.unwrap_or(true) {
@@ -202,7 +217,8 @@ impl StatusFacts<'_> {
                 true => ("warning", "What was read before stays in force."),
                 false => ("error", "Nothing was read before: no token is valid."),
             };
-            let (what, since) = (format!("Not taken: {source}"), self.moment(since));
+            let of = if source.ends_with(".tls") { "the certificates of " } else { "" };
+            let (what, since) = (format!("Not taken: {of}{source}"), self.moment(since));
             Some(alarm(level, what, Some(since), means, format!("Mend this: {error}.")))
         });
         failures.collect()

@@ -24,6 +24,8 @@ pub(crate) struct Reading {
     pub(crate) upstreams: BTreeMap<Name, UpstreamCounts>,
     pub(crate) asked: AskedCounts,
     pub(crate) refused: RefusedCounts,
+    /// Requests that limits in shadow would refuse, because they cannot count them.
+    pub(crate) shadow_refused: u64,
     pub(crate) store_seconds: Histogram,
     pub(crate) received: u64,
     pub(crate) sent: u64,
@@ -49,6 +51,7 @@ impl Reading {
         for (reason, count) in &counts.refused {
             *self.refused.entry(*reason).or_default() += count;
         }
+        self.shadow_refused += counts.shadow_refused.values().sum::<u64>();
         self.store_seconds.add(&counts.store_seconds);
         self.received += worker.received.load(Ordering::Relaxed);
         self.sent += worker.sent.load(Ordering::Relaxed);

@@ -74,11 +74,10 @@ impl Material {
     pub(crate) fn expired(&self, now: Duration) -> Vec<String> {
         let each = self.identities.iter().filter_map(|identity| {
             let end = identity.end()?;
-            let days = now.checked_sub(end.unix_duration())?.as_secs() / 86_400;
-            let ago = match days {
-                0 => "less than a day ago".to_owned(),
-                1 => "1 day ago".to_owned(),
-                days => format!("{days} days ago"),
+            let ago = match CertificateEnd::of(identity)?.days(now) {
+                0.. => return None,
+                -1 => "less than a day ago".to_owned(),
+                days => format!("less than {} days ago", days.unsigned_abs()),
             };
             let names = names::listed(iter::once(&**identity), NAMES_LOGGED);
             let names = if names.is_empty() { "an address" } else { &names };

@@ -73,14 +73,19 @@ fn a_certificate_that_ends_has_ended_or_is_broken_is_an_alarm() {
     assert_eq!(alarm(proxy.admin(), &format!("A certificate ends in 5 days: {name}")), "warning");
     assert!(metric(&proxy, &expiry) < 4e9);
     folder.write_ended_server("cert", "a.test");
-    proxy.log.wait("certificate expires", |line| line["days"].as_i64() < Some(0));
+    let is_over = |line: &Value| line["days"].as_i64() < Some(0);
+    let days = proxy.log.wait("certificate expires", is_over)["days"].as_i64().unwrap();
+    // Midnight may lie between the two lines.
+    let ago = [days, days - 1].map(|days| format!("less than {} days ago", -days));
+    let is_said = |line: &Value| ago.iter().any(|ago| line["warning"].to_string().contains(ago));
+    proxy.log.wait("config warning", is_said);
     assert_eq!(alarm(proxy.admin(), "A certificate has ended"), "error");
     assert_eq!(metric(&proxy, &expiry), 1_577_836_800.0);
     folder.write_server("cert", &["a.test"]);
     until_well(&proxy);
     assert_eq!(proxy.log.count("certificate expires"), 2, "each once a day");
     fs::write(&files.cert, "broken").unwrap();
-    assert_eq!(alarm(proxy.admin(), "Not taken: server.tls"), "warning");
+    assert_eq!(alarm(proxy.admin(), "Not taken: the certificates of server.tls"), "warning");
     assert_eq!(metric(&proxy, TAKEN), 0.0);
     folder.write_server("cert", &["a.test"]);
     until_well(&proxy);
@@ -118,9 +123,45 @@ fn keys_of_tokens_that_cannot_be_fetched_are_an_alarm() {
     server.says("");
     assert_eq!(alarm(proxy.admin(), "Not taken: jwt.main.keys"), "warning", "the old ones stay");
     assert_eq!(keys(), (1.0, 0.0));
+    server.says("HTTP/1.1 200 OK\r\ncontent-length: 11\r\n\r\n{\"keys\":[]}");
+    wait_until("the alarm names the whole URL", || {
+        let of = format!("http://{}/keys: it has no key", port.address);
+        status(proxy.admin())["alarms"][0]["do"].as_str().is_some_and(|it| it.contains(&of))
+    });
     let age = || metric(&proxy, "tidegate_jwt_keys_age_seconds{jwt=\"main\"}");
     let before = age();
     wait_until("the keys grow old", || age() > before);
+}
+
+/// The page was green over limits in shadow that would refuse every request once they enforce. And a request that two
+/// limits would refuse counted twice.
+#[test]
+fn what_limits_in_shadow_would_refuse_is_an_alarm_and_counts_once() {
+    let limit = |name: &str| {
+        format!(
+            "key = [\"header:{name}\"]\nmissing = \"reject\"\nrate = \"9000/s\"\nmode = \"shadow\""
+        )
+    };
+    let proxy = Proxy::answering().admin().limit("a", &limit("x-a")).limit("b", &limit("x-b"));
+    let proxy = proxy.start();
+    let both = [("x-a", "1"), ("x-b", "1")];
+    let mut said = None;
+    wait_until("an alarm", || {
+        for headers in [&[][..], &both] {
+            assert_eq!(get(proxy.address, "/", headers).status, 200);
+        }
+        let status = status(proxy.admin());
+        said = status["alarms"].get(0).cloned();
+        said.is_some()
+    });
+    let alarm = said.unwrap();
+    let what = alarm["what"].as_str().unwrap();
+    let (counts, rest) = what.split_once(" requests").unwrap();
+    assert_eq!(rest, " would get 400 or 401 once the limits enforce");
+    assert_eq!(alarm["level"], "warning");
+    let (refused, all) = counts.split_once(" of ").unwrap();
+    let [refused, all] = [refused, all].map(|count| count.parse::<u64>().unwrap());
+    assert!(4 * refused < 3 * all, "half of the requests have their keys: {what}");
 }
 
 /// Killed when it is dropped.
