@@ -11,6 +11,7 @@ use crate::reading::BadHead;
 use crate::request::key::{KeyError, TokenFault};
 use crate::request::name::is_invalid;
 use crate::request::path::AmbiguousPath;
+use crate::request::route::NoRoute;
 use crate::throttle::Refused;
 use crate::upstream::progress::BodyFault;
 use crate::upstream::{ServerFailure, UpstreamError};
@@ -213,6 +214,15 @@ impl From<BadHead> for Refusal<'_> {
         match head {
             BadHead::NeverServed(allowed) => Self::Method(allowed),
             head => Self::Unreadable(head),
+        }
+    }
+}
+
+impl From<NoRoute> for Refusal<'_> {
+    fn from(none: NoRoute) -> Self {
+        match none {
+            NoRoute::NotFound => Self::NotFound,
+            NoRoute::MethodNotAllowed(allowed) => Self::Method(allowed),
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::clock::Clock;
 use crate::limit::name::Name;
 use crate::observe::events::{FailedExchange, RefusedRequests};
 use crate::observe::metrics::{DecisionKind, RouteCounter, UpstreamFailure};
-use crate::observe::trace::{LONGEST, LimitAnswers, RequestDetails, cut};
+use crate::observe::trace::{LONGEST, LimitAnswers, RequestDetails, ServerAnswer, cut};
 use crate::plan::{Action, HeaderChanges, NO_ROUTE, RouteSpec};
 use crate::reading::{BadHead, RequestReading, Unreadable};
 use crate::request::host::Host;
@@ -199,6 +199,16 @@ impl RequestRecord {
     /// The route's name for logs.
     fn route_name(&self) -> &str {
         self.route().map_or(NO_ROUTE, |route| &route.name)
+    }
+
+    /// Notes the answer of a server to which the request was sent at `sent`.
+    pub(crate) fn answered(&mut self, sent: Instant, status: StatusCode) {
+        let at = Instant::now();
+        let after = at.saturating_duration_since(sent);
+        self.answered_after = Some(after);
+        if let Some(details) = &mut self.details {
+            details.answer = Some(ServerAnswer { at, status, after });
+        }
     }
 
     /// The changes that the route makes to an answer's head.

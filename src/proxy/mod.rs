@@ -26,12 +26,10 @@ use crate::exchange::client::ClientConnection;
 use crate::exchange::record::{RequestRecord, traced};
 use crate::exchange::{Active, ClientLeft, Exchange, WorkerContext};
 use crate::observe::metrics::DecisionKind;
-use crate::observe::trace::ServerAnswer;
 use crate::plan::{Action, Plan, RouteSpec};
 use crate::reading::{self, RequestHead, RequestReading, Seen, Sender, TIDEGATE_OVER, TargetParts};
 use crate::request::key::{BodyFields, BodyKind, MOST_OF_BODY, Token, View};
 use crate::request::network::client_network;
-use crate::request::route::NoRoute;
 use crate::throttle::{Admission, LimitedRequest, Quota, Quotas};
 use crate::upstream::progress::BodyFault;
 use crate::wire::upload::ClientBody;
@@ -148,10 +146,7 @@ impl Proxy {
         };
         let RequestReading { client: address, path, found, .. } = reading;
         // The limits come before this error: a client that searches for routes is counted too.
-        found.map_err(|none| match none {
-            NoRoute::NotFound => Refusal::NotFound,
-            NoRoute::MethodNotAllowed(allowed) => Refusal::Method(allowed),
-        })?;
+        found?;
         let mut answer = match &route.action {
             // Until a restart, requests come here even if the file has no `server.listen` any more.
             Action::Decide => return Err(Refusal::NotFound),
@@ -170,12 +165,7 @@ impl Proxy {
                 let way = Way { plan, upstream, route, address, affinity, details, permit };
                 let sent = Instant::now();
                 let answer = forward::send(exchange, client, target, way).await?;
-                let (at, status) = (Instant::now(), answer.status());
-                let after = at.saturating_duration_since(sent);
-                record.answered_after = Some(after);
-                if let Some(details) = &mut record.details {
-                    details.answer = Some(ServerAnswer { at, status, after });
-                }
+                record.answered(sent, answer.status());
                 answer
             }
         };
