@@ -23,6 +23,7 @@ use super::section::{
     REJECT, ROOT, admin, answer, decide, jwt, limit, log, plans, route, server, store, test_case,
     trace, upstream,
 };
+use crate::limit::Mode;
 use crate::limit::name::Name;
 use crate::plan::{
     Action, AnswerSpec, Balance, HeaderChanges, JwtSpec, LimitSpec, LogSpec, NO_ROUTE, Plan,
@@ -193,10 +194,16 @@ fn read_bodies(route: &mut RouteSpec, limits: &[LimitSpec], rule: Option<&TierRu
     let indexes = route.limits.iter().filter_map(|index| usize::try_from(*index).ok());
     let own: Vec<_> = indexes.filter_map(|index| limits.get(index)).collect();
     let rule = rule.filter(|_| own.iter().any(|limit| !limit.tiers.is_empty()));
+    let rules_body = rule.is_some_and(|rule| rule.by.body_fields().next().is_some());
+    let reads = |it: &LimitSpec| {
+        it.key.body_fields().next().is_some() || rules_body && !it.tiers.is_empty()
+    };
+    let awaits_body = own.iter().any(|limit| limit.mode == Mode::Enforce && reads(limit));
     let keys = own.iter().map(|limit| &limit.key).chain(rule.map(|rule| &rule.by));
     let fields: Vec<_> = keys.flat_map(KeySpec::body_fields).cloned().collect();
     if !fields.is_empty() {
-        route.options.get_or_insert_default().body_fields = fields;
+        let options = route.options.get_or_insert_default();
+        (options.body_fields, options.awaits_body) = (fields, awaits_body);
     }
 }
 

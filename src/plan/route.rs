@@ -42,6 +42,8 @@ pub(crate) struct RouteOptions {
     /// The fields of a request's body that the route's limits read, or that say the request's plan. If there are any,
     /// the body is read before the limits decide.
     pub(crate) body_fields: Vec<String>,
+    /// Whether a limit that enforces needs these fields. If none does, a body that is late goes on as it comes.
+    pub(crate) awaits_body: bool,
 }
 
 /// What the proxy does with a route's requests.
@@ -75,6 +77,7 @@ impl RouteSpec {
             response_timeout: None,
             max_body_size: None,
             body_fields: Vec::new(),
+            awaits_body: false,
         };
         self.options.as_deref().unwrap_or(&UNSET)
     }

@@ -26,7 +26,7 @@ use crate::exchange::client::ClientConnection;
 use crate::exchange::record::{RequestRecord, traced};
 use crate::exchange::{Active, ClientLeft, Exchange, WorkerContext};
 use crate::observe::metrics::DecisionKind;
-use crate::plan::{Action, Plan, RouteSpec};
+use crate::plan::{Action, Plan, RouteOptions, RouteSpec};
 use crate::reading::{self, RequestHead, RequestReading, Seen, Sender, TIDEGATE_OVER, TargetParts};
 use crate::request::key::{BodyFields, BodyKind, MOST_OF_BODY, Token, View};
 use crate::request::network::client_network;
@@ -111,11 +111,13 @@ impl Proxy {
         record.read(&reading);
         active.note_untrusted(&reading);
         let (route, began) = (reading.route, exchange.began);
-        let names = &*route.options().body_fields;
-        let body = match names.is_empty() {
+        let options = route.options();
+        let body = match options.body_fields.is_empty() {
             true => BodyFields::default(),
             // Boxed, because other requests need no room for this future.
-            false => Box::pin(read_fields(names, &head.headers, &mut exchange.body, plan)).await?,
+            false => {
+                Box::pin(read_fields(options, &head.headers, &mut exchange.body, plan)).await?
+            }
         };
         let client_address = reading.client.address;
         let token = LazyCell::new(|| {
@@ -188,9 +190,9 @@ fn time_limit(exchange: &Exchange) -> Option<Duration> {
 /// Reads the fields of a request's body. The body goes on as it came.
 ///
 /// # Errors
-/// If the body does not come in time, or breaks off.
+/// If the body does not come in time and a limit that enforces waits for it, or if it breaks off.
 async fn read_fields<'p>(
-    names: &'p [String],
+    options: &'p RouteOptions,
     headers: &HeaderMap,
     body: &mut Option<ClientBody>,
     plan: &Plan,
@@ -198,13 +200,18 @@ async fn read_fields<'p>(
     let is_short = |body: &mut ClientBody| body.size_hint().lower() <= MOST_OF_BODY as u64;
     let read = BodyKind::of(headers).and_then(|kind| Some((kind, body.take_if(is_short)?)));
     let Some((kind, mut came)) = read else { return Ok(BodyFields::default()) };
-    let Ok(read) = timeout(plan.server.body_timeout, came.read_ahead(MOST_OF_BODY)).await else {
-        came.give_up();
-        return Err(Refusal::Body(BodyFault::Stalled));
+    let fields = match timeout(plan.server.body_timeout, came.read_ahead(MOST_OF_BODY)).await {
+        Ok(read) => read
+            .map_err(|error| forward::faulty(BodyFault::of(&*error)))?
+            .map(|whole| BodyFields::read(&options.body_fields, kind, whole)),
+        Err(_) if !options.awaits_body => None,
+        Err(_) => {
+            came.give_up();
+            return Err(Refusal::Body(BodyFault::Stalled));
+        }
     };
-    let whole = read.map_err(|error| forward::faulty(BodyFault::of(&*error)))?;
     *body = Some(came);
-    Ok(whole.map(|whole| BodyFields::read(names, kind, &whole)).unwrap_or_default())
+    Ok(fields.unwrap_or_default())
 }
 
 /// The last changes to the answer of a request that the limits let pass.

@@ -1,5 +1,6 @@
 //! A request's body as its client sends it.
 
+use std::future::poll_fn;
 use std::mem;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -32,7 +33,7 @@ const RESET_MEMORY: Duration = Duration::from_secs(1);
 pub(crate) struct ClientBody {
     source: PeerBody,
     /// What was read ahead, and what follows it: trailers, or data that would be too much. `None` before that.
-    ahead: Option<Box<(Bytes, Option<Frame<Bytes>>)>>,
+    ahead: Option<Box<(BytesMut, Option<Frame<Bytes>>)>>,
     overhead: Rc<Overhead>,
     /// The time within which each piece of the rest must come. `None` after the end, or if the client sends no more.
     patience: Option<Duration>,
@@ -51,25 +52,42 @@ impl ClientBody {
     }
 
     /// Reads the body to its end, or until more than `most` bytes have come. Returns the body if this is all of it.
-    /// Whoever reads the body afterwards gets all of it.
+    /// Whoever reads the body afterwards gets all of it, even if this is dropped before its end.
     ///
     /// # Errors
     /// If the body breaks off.
-    pub(crate) async fn read_ahead(&mut self, most: usize) -> Result<Option<Bytes>, BodyError> {
-        let (mut joined, mut next) = (BytesMut::new(), None);
-        while next.is_none()
-            && let Some(frame) = self.frame().await
-        {
+    pub(crate) async fn read_ahead(&mut self, most: usize) -> Result<Option<&[u8]>, BodyError> {
+        self.ahead = Some(Box::default());
+        while let Some(frame) = poll_fn(|cx| self.poll_source(cx)).await {
+            let (joined, next) = &mut **self.ahead.get_or_insert_default();
             match frame?.into_data() {
                 Ok(data) if joined.len() + data.len() <= most => joined.extend_from_slice(&data),
-                Ok(data) => next = Some(Frame::data(data)),
-                Err(trailers) => next = Some(trailers),
+                Ok(data) => *next = Some(Frame::data(data)),
+                Err(trailers) => *next = Some(trailers),
+            }
+            if next.is_some() {
+                break;
             }
         }
-        let (joined, is_whole) = (joined.freeze(), next.as_ref().is_none_or(Frame::is_trailers));
-        let whole = is_whole.then(|| joined.clone());
-        self.ahead = Some(Box::new((joined, next)));
-        Ok(whole)
+        let (joined, next) = &**self.ahead.get_or_insert_default();
+        Ok(next.as_ref().is_none_or(Frame::is_trailers).then_some(joined))
+    }
+
+    /// The next piece of what was not read ahead.
+    fn poll_source(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let frame = ready!(Pin::new(&mut self.source).poll_frame(cx));
+        match &frame {
+            Some(Ok(frame)) => {
+                if let (Either::Left(_), Some(data)) = (&self.source, frame.data_ref()) {
+                    self.overhead.piece(data.len());
+                }
+            }
+            Some(Err(_)) | None => self.give_up(),
+        }
+        Poll::Ready(frame)
     }
 
     /// Whether the client was told to send the body, if it waits for that.
@@ -144,20 +162,12 @@ impl Body for ClientBody {
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         if let Some((joined, next)) = self.ahead.as_deref_mut() {
             let joined = Some(mem::take(joined)).filter(|joined| !joined.is_empty());
-            if let Some(frame) = joined.map(Frame::data).or_else(|| next.take()) {
+            let joined = joined.map(|joined| Frame::data(joined.freeze()));
+            if let Some(frame) = joined.or_else(|| next.take()) {
                 return Poll::Ready(Some(Ok(frame)));
             }
         }
-        let frame = ready!(Pin::new(&mut self.source).poll_frame(cx));
-        match &frame {
-            Some(Ok(frame)) => {
-                if let (Either::Left(_), Some(data)) = (&self.source, frame.data_ref()) {
-                    self.overhead.piece(data.len());
-                }
-            }
-            Some(Err(_)) | None => self.give_up(),
-        }
-        Poll::Ready(frame)
+        self.poll_source(cx)
     }
 
     fn is_end_stream(&self) -> bool {

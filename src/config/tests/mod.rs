@@ -266,6 +266,35 @@ fn shadow_hides_no_wrong_mode() {
 }
 
 #[test]
+fn a_body_is_awaited_only_for_a_limit_that_enforces() {
+    let (body, plans) = ("key = [\"body:user\"]", "[plans]\nby = \"body:plan\"");
+    let with_plans = "plans = { pro = \"0/s\" }";
+    let shadow = format!("{with_plans}\nmode = \"shadow\"");
+    for (first, second, rest, awaits) in [
+        (body, "", "", true),
+        (body, "mode = \"shadow\"", "", true),
+        (&format!("{body}\nmode = \"shadow\""), "", "", false),
+        (&format!("{body}\nmode = \"mark\""), "", "", false),
+        (&format!("{body}\nmode = \"mark\""), with_plans, plans, true),
+        (body, &*shadow, plans, true),
+        ("key = []", &*shadow, plans, false),
+        ("key = []", with_plans, plans, true),
+    ] {
+        let text = format!(
+            "{rest}\n[limits.a]\nrate = \"1/s\"\n{first}\n[limits.b]\nkey = []\nrate = \"1/s\"\n{second}\n\
+             [[routes]]\npath = \"/\"\nrespond = {{ status = 204 }}\nlimits = [\"a\", \"b\"]"
+        );
+        let plan = parsed(&text).plan;
+        let options = plan.routes[0].options();
+        assert!(!options.body_fields.is_empty(), "{text}");
+        assert_eq!(options.awaits_body, awaits, "{text}");
+        let overrides = Overrides { shadow: true, ..Overrides::default() };
+        let plan = parse("proxy.toml", &text, &no_env, &overrides).unwrap().plan;
+        assert!(!plan.routes[0].options().awaits_body, "{text}");
+    }
+}
+
+#[test]
 fn without_a_file_everything_is_forwarded() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("proxy.toml");

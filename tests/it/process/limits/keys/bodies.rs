@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 use std::net::SocketAddr;
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use crate::support::client::{Connection, Reply};
@@ -170,6 +171,37 @@ fn a_body_that_trickles_has_no_more_time_than_another() {
     assert_eq!(exchange.reply().status, 408);
     assert!(api.requests().is_empty());
     assert_eq!(post(proxy.address, &[FORM], "user=").status, 200, "what did not come took nothing");
+}
+
+/// A limit in shadow brought a 408 that the API's clients never had.
+#[test]
+fn a_late_body_goes_on_where_no_limit_enforces() {
+    for mode in ["shadow", "mark"] {
+        let (api, accepted) = Upstream::listening();
+        let limit = format!("mode = \"{mode}\"\nmissing = \"reject\"");
+        let proxy = logins(&api, &limit).server("body_timeout = \"1s\"").start();
+        let mut client = Connection::open(proxy.address);
+        client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 8\r\ncontent-type: application/x-www-form-urlencoded\r\n\r\nuser=");
+        let mut client2 = Client::open(proxy.address);
+        let mut exchange = client2.upload("POST", "/", &[FORM, ("content-length", "8")]);
+        exchange.send(b"user=");
+        let mut servers = Vec::new();
+        let until = |heard: &Receiver<Vec<u8>>, end: &[u8]| {
+            let mut all = Vec::new();
+            while !all.ends_with(end) {
+                all.extend(heard.recv_timeout(Duration::from_secs(30)).expect(mode));
+            }
+        };
+        for _ in 0..2 {
+            let heard = accepted.recv_timeout(Duration::from_secs(30)).expect(mode);
+            until(&heard, b"\r\n\r\nuser=");
+            servers.push(heard);
+        }
+        client.send("ann");
+        exchange.send(b"ann");
+        exchange.end();
+        servers.iter().for_each(|heard| until(heard, b"ann"));
+    }
 }
 
 #[test]
