@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use super::Whole;
 use crate::request::client::ClientHeader;
 use crate::request::key::KeySource;
+use crate::request::known_fields::is_claim;
 use crate::request::name::are_alike;
 use crate::request::network::private_network;
 
-/// Headers in which proxies and content networks name the client. `x-forwarded-for` and `forwarded` are not here: no key
-/// may have them.
+/// Headers in which proxies and content networks name the client. `x-forwarded-for` and the like are not here: no key may
+/// have them.
 const ADDRESSES: [&str; 6] = [
     "x-real-ip",
     "x-client-ip",
@@ -57,8 +58,8 @@ impl Whole<'_> {
         }
     }
 
-    /// Keys and exemptions by a header that names the client's address. `x-forwarded-for` and `forwarded` are the same
-    /// for all strangers: the proxy removes them from their requests. Of the other such headers, it removes
+    /// Keys and exemptions by a header that says who the client is. `x-forwarded-*` and `forwarded` are the same for all
+    /// strangers: the proxy removes them from their requests. Of the other headers with an address, it removes
     /// `client_ip_header` alone, and strangers can write the others.
     pub(super) fn addresses_in_headers(&self) {
         let parts = self.parts().flat_map(|(who, part, span)| {
@@ -71,10 +72,14 @@ impl Whole<'_> {
         let header = &self.server.trust.header;
         for (who, name, span) in parts.chain(exempting) {
             let plain = name.as_str().replace(|c: char| !c.is_ascii_alphanumeric(), "-");
-            let is_chain = ["x-forwarded-for", "forwarded"].contains(&&*plain);
             let is_removed = matches!(header, ClientHeader::Single(it) if are_alike(it, name));
-            let expected = "did you mean `ip`?";
-            let noted = if is_chain {
+            let expected = match &*plain {
+                "x-forwarded-host" => "did you mean `host`?",
+                "x-forwarded-for" => "did you mean `ip`?",
+                other if other.starts_with("x-forwarded-") => "expected one that they can send",
+                _ => "did you mean `ip`?",
+            };
+            let noted = if is_claim(name) {
                 let why = "which tidegate removes from strangers' requests";
                 self.cx.error(span, format!("{who} `{name}`, {why}"), expected)
             } else if self.is_server_right && !is_removed && ADDRESSES.contains(&&*plain) {
@@ -82,6 +87,9 @@ impl Whole<'_> {
             } else {
                 continue;
             };
+            if !expected.contains("`ip`") {
+                continue;
+            }
             noted.help(format!(
                 "set `client_ip_header = \"{plain}\"` and `trusted_proxies` in [server]: then `ip` is \
                  the address in it, and only those proxies are believed"

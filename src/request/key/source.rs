@@ -56,6 +56,9 @@ pub enum KeySourceError {
     /// The text cannot be the name of a cookie.
     #[error("`{0}` cannot be the name of a cookie")]
     Cookie(String),
+    /// The text cannot be the name of a body's field.
+    #[error("`{0}` cannot be a field of the body: a list is no value, and dots lead into objects")]
+    Body(String),
     /// An alternative comes twice, or there are too many.
     #[error("`{0}` has an alternative twice, or more than {MOST_ALTERNATIVES} of them")]
     Alternatives(String),
@@ -232,6 +235,9 @@ impl FromStr for KeySource {
             ("query", Some(name)) => Ok(Self::Query(name.to_owned())),
             ("param", Some(name)) => Ok(Self::Param(name.to_owned())),
             ("jwt", Some(claim)) => Ok(Self::Jwt(claim.to_owned())),
+            ("body", Some(name)) if name.contains(['[', ']']) => {
+                Err(KeySourceError::Body(name.to_owned()))
+            }
             ("body", Some(name)) => Ok(Self::Body(name.to_owned())),
             _ => Err(KeySourceError::Unknown(text.to_owned())),
         }

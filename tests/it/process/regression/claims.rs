@@ -25,20 +25,16 @@ fn nobody_is_counted_by_a_field_its_api_never_sees() {
     }
 }
 
-/// A limit by `header:x-forwarded-host` or by the header of a trusted proxy counted what strangers
-/// wrote there, though the API was sent something else.
+/// A limit by the header of a trusted proxy counted what strangers wrote there, though the API was sent something else.
 #[test]
 fn a_stranger_is_not_counted_by_who_it_says_it_is() {
     let api = Upstream::echoing();
-    for (server, header) in
-        [("", "x-forwarded-host"), ("client_ip_header = \"x-real-ip\"", "x-real-ip")]
-    {
-        let proxy = limited(&api, &format!("key = [\"header:{header}\"]")).server(server).start();
-        let statuses: Vec<_> = (0..3)
-            .map(|n| get(proxy.address, "/", &[(header, &format!("for=203.0.113.{n}"))]).status)
-            .collect();
-        assert_eq!(statuses, [200, 200, 429], "{header}");
-    }
+    let server = "client_ip_header = \"x-real-ip\"";
+    let proxy = limited(&api, "key = [\"header:x-real-ip\"]").server(server).start();
+    let statuses: Vec<_> = (0..3)
+        .map(|n| get(proxy.address, "/", &[("x-real-ip", &format!("203.0.113.{n}"))]).status)
+        .collect();
+    assert_eq!(statuses, [200, 200, 429]);
 }
 
 /// Servers that read an underscore as a dash believed a stranger's `x_real_ip`.
