@@ -176,6 +176,10 @@ fn describe(
     let token = describe_token(plan, route, request, &sent, text);
     let names = &*route.options().body_fields;
     let body = BodyFields::told(names, &sent, request.body.as_bytes());
+    if !names.is_empty() && !request.body.is_empty() && body.is_unread() {
+        let why = "has no fields: it is not JSON or a form, or it is coded or longer than 64 KiB";
+        text.line("body", why);
+    }
     let view = View { token: Token(&&token), body: Some(&body), ..view };
     describe_plan(plan.tiers_of(route), &view, *plain, text);
     let limits = plan.limits_of(route);

@@ -63,12 +63,13 @@ impl<'n> BodyFields<'n> {
             return Self::default();
         }
         let text = std::str::from_utf8(body).ok();
-        let json = text.filter(|_| kind == BodyKind::Json).and_then(json);
+        let json = text.filter(|_| kind == BodyKind::Json).map(json);
         let value = |name: &str| {
             let mut found = Vec::new();
             match (kind, &json) {
                 (BodyKind::Form, _) if text.is_some() => found.extend(query(text, name)),
-                (BodyKind::Json, Some(json)) => find(json, name, &mut found),
+                (BodyKind::Json, Some(Ok(json))) => find(json, name, &mut found),
+                (BodyKind::Json, Some(Err(fault))) => return Err(*fault),
                 _ => found.push(None),
             }
             let value = sole(found)?.map(Cow::into_owned);
@@ -93,10 +94,15 @@ impl<'n> BodyFields<'n> {
         kind.map(|kind| Self::read(names, kind, body)).unwrap_or_default()
     }
 
+    /// Whether no field was looked for, because of the body's type, coding or length, or because it is empty.
+    pub(crate) fn is_unread(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The value of a field, which is UTF-8. `None` if the body has none.
     ///
     /// # Errors
-    /// If the field comes twice, or can be read in two ways.
+    /// If the field comes twice, or can be read in two ways, or not at all.
     pub fn value(&self, name: &str) -> Sole<'static> {
         let found = self.0.iter().find(|(known, _)| *known == name);
         found.map_or(Ok(None), |(_, value)| value.clone())
@@ -104,7 +110,7 @@ impl<'n> BodyFields<'n> {
 }
 
 /// A document that every reader of JSON reads alike, but for the size of its numbers.
-fn json(text: &str) -> Option<Value> {
+fn json(text: &str) -> Result<Value, PartFault> {
     let (mut in_text, mut is_escaped) = (false, false);
     let is_member = |byte: &u8| {
         in_text ^= *byte == b'"' && !is_escaped;
@@ -112,8 +118,11 @@ fn json(text: &str) -> Option<Value> {
         *byte == b':' && !in_text
     };
     // Of keys that come twice in an object only one is read.
-    let document = serde_json::from_str(text).ok()?;
-    (text.bytes().filter(is_member).count() == members(&document)).then_some(document)
+    let document = serde_json::from_str(text).map_err(|_| PartFault::Unreadable)?;
+    match text.bytes().filter(is_member).count() == members(&document) {
+        true => Ok(document),
+        false => Err(PartFault::Ambiguous),
+    }
 }
 
 /// The number of members of all objects in a document.

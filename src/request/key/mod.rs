@@ -100,6 +100,9 @@ pub enum KeyError {
     /// The header, cookie or query parameter can be read in two ways.
     #[error("the {} can be read in two ways", .0.title())]
     Ambiguous(KeySource),
+    /// The body cannot be read.
+    #[error("the {} cannot be read", .0.title())]
+    Unreadable(KeySource),
     /// The part is missing, and the limit demands it.
     #[error("the {} is missing", .0.title())]
     Absent(KeySource),
@@ -134,7 +137,7 @@ impl KeyError {
         match self {
             Self::Token(_) | Self::Unverified { .. } => true,
             Self::Absent(source) => source.alternatives().iter().any(are_credentials),
-            Self::Repeated(_) | Self::Ambiguous(_) => false,
+            Self::Repeated(_) | Self::Ambiguous(_) | Self::Unreadable(_) => false,
         }
     }
 
@@ -144,7 +147,7 @@ impl KeyError {
             _ if self.is_without_keys() => "no_keys",
             Self::Absent(_) => "missing_key",
             Self::Token(_) | Self::Unverified { .. } => "invalid_token",
-            Self::Repeated(_) | Self::Ambiguous(_) => "bad_key",
+            Self::Repeated(_) | Self::Ambiguous(_) | Self::Unreadable(_) => "bad_key",
         }
     }
 }
@@ -170,6 +173,7 @@ impl KeySpec {
                 }
                 Err(PartFault::Repeated) => return Err(KeyError::Repeated(source.clone())),
                 Err(PartFault::Ambiguous) => return Err(KeyError::Ambiguous(source.clone())),
+                Err(PartFault::Unreadable) => return Err(KeyError::Unreadable(source.clone())),
                 Err(PartFault::Invalid(fault)) => return Err(KeyError::Token(fault)),
             }
         }

@@ -377,7 +377,11 @@ fn a_body_is_explained_as_it_is_read() {
         ),
         (
             &["--body", "user=ann", "-H", "content-type: application/json"],
-            "can be read in two ways",
+            "the field `user` of the body cannot be read",
+        ),
+        (
+            &["--body", "user=ann", "-H", "content-type: text/plain"],
+            "body      has no fields: it is not JSON or a form, or it is coded or longer than 64 KiB\n",
         ),
     ] {
         let (code, out, _) = told(folder.path(), &[&["explain", "POST /login"], more].concat());
