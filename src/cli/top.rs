@@ -138,6 +138,7 @@ fn page(at: &str, status: &Value, most: usize) -> String {
             &[
                 ("limit", "/name"),
                 ("rejected/s", "/rejected_per_second"),
+                ("refused/s", "/refused_per_second"),
                 ("allowed/s", "/allowed_per_second"),
                 ("held/s", "/delayed_per_second"),
                 ("shadowed/s", "/shadow_per_second"),
@@ -251,6 +252,7 @@ mod tests {
         json!({
             "name": name, "rate": "100/s", "allowed_per_second": 95.0, "delayed_per_second": 0.0,
             "rejected_per_second": rejected, "shadow_per_second": 0.0, "marked_per_second": 0.0,
+            "refused_per_second": 0.5,
             "rejected_keys": [
                 { "key": "203.0.113.7", "count": 1_234, "at_most_over": 5, "per_second": 0.0 },
                 { "key": "198.51.100.9", "count": 40, "at_most_over": 0, "per_second": 8.5 },
@@ -309,9 +311,9 @@ Rejecting now: per-client.
 requests/s  rejected/s  refused/s  failed/s  waiting
 123         12.3        0.0        0.0       2
 
-limit       rejected/s  allowed/s  held/s  shadowed/s  marked/s  rate
-per-client  12.0        95.0       0.0     0.0         0.0       100/s
-everyone    0.0         95.0       0.0     0.0         0.0       100/s
+limit       rejected/s  refused/s  allowed/s  held/s  shadowed/s  marked/s  rate
+per-client  12.0        0.5        95.0       0.0     0.0         0.0       100/s
+everyone    0.0         0.5        95.0       0.0     0.0         0.0       100/s
 
 limit       key rejected most  rejected/s  rejected in 5m  at most over  name
 per-client  198.51.100.9       8.5         40              0             -

@@ -52,13 +52,13 @@ function showLimits() {
   const names = status.limits.flatMap(({ name, candidate }) => (candidate ? [name, `${name} tried`] : [name]));
   const row = rows(byId("limits").tBodies[0], names, (name) => {
     if (name.endsWith(" tried")) {
-      const sentence = element("td", { colSpan: 9 });
+      const sentence = element("td", { colSpan: 10 });
       return { row: element("tr", { className: "tried" }, sentence), sentence };
     }
     const link = element("button", { type: "button", className: "link" }, name);
     link.addEventListener("click", () => choose(`limits/${name}`));
     const badge = element("span", { className: "badge" }), key = element("td", { className: "mono" }), figures = element("td", {});
-    const numbers = numberCells(["allowed/s", "held/s", "rejected/s", "shadowed/s", "marked/s"]), spark = element("td", { className: "none" });
+    const numbers = numberCells(["allowed/s", "held/s", "rejected/s", "shadowed/s", "marked/s", "refused/s"]), spark = element("td", { className: "none" });
     const head = element("th", { scope: "row" }, link, badge);
     return { row: element("tr", {}, head, key, figures, ...numbers, spark), link, badge, key, figures, numbers, spark };
   });
@@ -75,6 +75,8 @@ function showLimits() {
       fill(numbers[at], limit[`${name}_per_second`]);
       numbers[at].classList.toggle("hot", name === "rejected" && limit.rejected_per_second > 0);
     });
+    fill(numbers[5], limit.refused_per_second);
+    numbers[5].classList.toggle("hot", limit.refused_per_second > 0);
     const at = { enforce: 2, mark: 4 }[limit.mode] ?? 3;
     const refused = points.live.map((point) => (point.limits[limit.name] ?? NOTHING).decisions[at]);
     spark.replaceChildren(sparkline(refused, DECISIONS[at].hue));
