@@ -18,7 +18,7 @@ pub(super) fn key_source(item: &Item<'_>) -> Option<KeySource> {
             KeySourceError::Header(_) => Wrong::other("expected the name of a header"),
             KeySourceError::Cookie(_) => Wrong::other("expected the name of a cookie"),
             KeySourceError::Body(_) => Wrong::other(
-                "expected a name without brackets: lists are no values, and dots lead into objects",
+                "expected the name of one value: lists are no values, and dots lead into objects",
             ),
             error @ KeySourceError::Alternatives(_) => Wrong::Other(error.to_string()),
         })

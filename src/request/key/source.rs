@@ -235,9 +235,7 @@ impl FromStr for KeySource {
             ("query", Some(name)) => Ok(Self::Query(name.to_owned())),
             ("param", Some(name)) => Ok(Self::Param(name.to_owned())),
             ("jwt", Some(claim)) => Ok(Self::Jwt(claim.to_owned())),
-            ("body", Some(name)) if name.contains(['[', ']']) => {
-                Err(KeySourceError::Body(name.to_owned()))
-            }
+            ("body", Some(name)) if is_in_list(name) => Err(KeySourceError::Body(name.to_owned())),
             ("body", Some(name)) => Ok(Self::Body(name.to_owned())),
             _ => Err(KeySourceError::Unknown(text.to_owned())),
         }
@@ -247,4 +245,11 @@ impl FromStr for KeySource {
 /// Whether a cookie of this name could ever be found in a `cookie` header.
 fn is_cookie_name(name: &str) -> bool {
     name.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'=' | b';' | b',' | b'"'))
+}
+
+/// Whether a name ends in a place of a list, as in `user[]` and `user[0]`. A form may have `user[name]`.
+fn is_in_list(name: &str) -> bool {
+    let index =
+        |rest: &str| rest.split(']').next().map(|it| it.bytes().all(|b| b.is_ascii_digit()));
+    name.split('[').skip(1).any(|rest| index(rest) == Some(true))
 }
