@@ -28,7 +28,7 @@ impl LimitWarnings {
         let help =
             "set its rate in Java or with `tidegate redisson set`, or write `rate` in the limit";
         if let Some((limit, limiter)) = self.news(spec, help) {
-            warn!(limit, limiter, help, "limiter not configured");
+            warn!(%limit, limiter, help, "limiter not configured");
         }
     }
 
@@ -37,7 +37,7 @@ impl LimitWarnings {
         let help = "update its Java services to Redisson 3.17 or later, then delete what the old version wrote with `tidegate redisson set`; or give the limit another name; until then \
                     on_store_error decides for this key";
         if let Some((limit, limiter)) = self.news(spec, help) {
-            warn!(limit, limiter, help, "limiter used by a redisson before 3.17");
+            warn!(%limit, limiter, help, "limiter used by a redisson before 3.17");
         }
     }
 
@@ -45,14 +45,14 @@ impl LimitWarnings {
         let help = "set the clocks of the Java services: permits that they take are held longer by that time";
         if let Some((limit, limiter)) = self.news(spec, help) {
             let ahead_ms = millis(ahead);
-            warn!(limit, limiter, ahead_ms, help, "limiter used by a clock that is ahead");
+            warn!(%limit, limiter, ahead_ms, help, "limiter used by a clock that is ahead");
         }
     }
 
     pub(super) fn ends_too_soon(&self, spec: &LimitSpec) {
         let help = "its keys expire `keepAliveTime` after their last use, or as `expire` says: let this time be at least the interval plus the limit's `wait`";
         if let Some((limit, limiter)) = self.news(spec, help) {
-            warn!(limit, limiter, help, "limiter ends too soon to wait for");
+            warn!(%limit, limiter, help, "limiter ends too soon to wait for");
         }
     }
 
@@ -66,7 +66,7 @@ impl LimitWarnings {
         if let Some((limit, limiter)) = self.news(spec, help) {
             let (in_force, kind, keep_alive_ms) = figures();
             warn!(
-                limit,
+                %limit,
                 limiter,
                 in_force,
                 "type" = kind,
@@ -82,7 +82,7 @@ impl LimitWarnings {
         let help = "delete that key, or stop the other program that writes it; until then \
                     on_store_error decides for this key";
         if let Some((limit, _)) = self.news(spec, help) {
-            warn!(limit, redis_key = name(), help, "key of another type in redis");
+            warn!(%limit, redis_key = name(), help, "key of another type in redis");
         }
     }
 
@@ -91,7 +91,7 @@ impl LimitWarnings {
         let help = "allow this user that key and the commands that tidegate needs, or name a limiter \
                     whose keys share a slot; until then on_store_error decides for this limit";
         if let Some((limit, _)) = self.news(spec, help) {
-            warn!(limit, %error, help, "key refused by redis");
+            warn!(%limit, %error, help, "key refused by redis");
         }
     }
 

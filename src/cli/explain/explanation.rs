@@ -6,8 +6,6 @@ use std::net::IpAddr;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use super::limit::ExplainedLimit;
-
 /// The explanation of a request: facts, and sentences. A fact that does not apply is `None`.
 #[derive(Default, Serialize)]
 pub(super) struct Explanation {
@@ -26,6 +24,27 @@ pub(super) struct Explanation {
     /// The sentences about the request, by title.
     #[serde(serialize_with = "as_object")]
     pub(super) explanation: Vec<(&'static str, Vec<String>)>,
+}
+
+/// What a limit does with the request: facts, and sentences.
+#[derive(Serialize)]
+pub(super) struct ExplainedLimit {
+    #[serde(flatten)]
+    pub(super) facts: Value,
+    pub(super) explanation: Vec<String>,
+    /// The status and the reason with which it refuses the request.
+    #[serde(skip)]
+    pub(super) refusal: Option<(u16, String)>,
+}
+
+impl ExplainedLimit {
+    pub(super) fn fact(&mut self, name: &str, value: impl Into<Value>) {
+        self.facts[name] = value.into();
+    }
+
+    pub(super) fn say(&mut self, sentence: impl fmt::Display) {
+        self.explanation.push(sentence.to_string());
+    }
 }
 
 fn as_object<S: Serializer>(

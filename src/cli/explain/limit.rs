@@ -1,13 +1,11 @@
 //! Describes what a limit does with a request.
 
-use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::explanation::Explanation;
+use super::explanation::{ExplainedLimit, Explanation};
 use crate::limit::algorithm::Algorithm;
 use crate::limit::name::Name;
 use crate::limit::rate::Cost;
@@ -20,27 +18,6 @@ use crate::request::key::{KeySpec, View};
 use crate::store::{BucketKey, BucketName, limiter_keys, limiter_name};
 use crate::throttle::{self, Applied, NotCounted};
 use crate::tier::{TierLine, TierRule};
-
-/// What a limit does with the request: facts, and sentences.
-#[derive(Serialize)]
-pub(super) struct ExplainedLimit {
-    #[serde(flatten)]
-    facts: Value,
-    pub(super) explanation: Vec<String>,
-    /// The status and the reason with which it refuses the request.
-    #[serde(skip)]
-    pub(super) refusal: Option<(u16, String)>,
-}
-
-impl ExplainedLimit {
-    pub(super) fn fact(&mut self, name: &str, value: impl Into<Value>) {
-        self.facts[name] = value.into();
-    }
-
-    fn say(&mut self, sentence: impl Display) {
-        self.explanation.push(sentence.to_string());
-    }
-}
 
 /// Says whether the limit counts this request, by which figures and in which bucket. A key is shown as in the log, or
 /// `plain`.
