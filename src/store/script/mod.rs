@@ -26,14 +26,13 @@ use self::call::{AskReply, Call, OTHER_TYPE, SCRIPT};
 use self::leases::SlotLeases;
 use self::overrides::SharedOverrides;
 pub(super) use self::pending::CallAsk;
-use self::pending::{PendingAsk, takers};
+use self::pending::{PendingAsk, key_name, takers};
 use self::processes::Announcement;
 use self::queue::{Lost, Queue};
 use self::redisson::LimiterCalls;
 use super::bucket::{
     BucketAsk, BucketReceipt, BucketReply, Decider, Holder, KeyLocation, ReceiptUse,
 };
-use super::name::BucketName;
 use super::process::ProcessStore;
 use crate::limit::algorithm::{Algorithm, Difference, Receipt, token_bucket};
 use crate::limit::decide::{Ask, PerAsk};
@@ -130,7 +129,8 @@ impl Redis {
                 call.ask_for(*holder, *verb, &asked.ask, self.name(asked));
             }
         });
-        let pending = PendingAsk { redis: self, hash_slot, asks, awaited: Some(awaited) };
+        let Self { queue, router, prefix, .. } = self;
+        let pending = PendingAsk { queue, router, prefix, hash_slot, asks, awaited: Some(awaited) };
         let answer = pending.answer().await;
         if let (Err(error), [one]) = (&answer, asks)
             && error.is_no_right_in_script()
@@ -209,8 +209,7 @@ impl Redis {
     }
 
     fn name(&self, ask: &BucketAsk<'_>) -> Vec<u8> {
-        let name = BucketName { prefix: &self.prefix, spec: ask.spec, key: ask.key };
-        name.text(&ask.ask.algorithm).into_bytes()
+        key_name(&self.prefix, ask)
     }
 }
 

@@ -1,17 +1,19 @@
 //! A question to Redis whose client may leave before the answer. `Redis::ask` makes one for each request that takes.
 
+use std::sync::Arc;
+
 use tokio::runtime::Handle;
 
-use super::Redis;
 use super::call::{AskReply, Reply, Verb};
-use super::queue::Awaited;
+use super::queue::{Awaited, Queue};
 use crate::limit::Mode;
 use crate::limit::algorithm::{Algorithm, Difference, Receipt};
 use crate::limit::decide::{self, Ask, PerAsk};
 use crate::limit::decision::Outcome;
 use crate::limit::time::Timestamp;
-use crate::redis::{CallError, HashSlot};
+use crate::redis::{CallError, HashSlot, Router};
 use crate::store::bucket::{BucketAsk, Holder};
+use crate::store::name::BucketName;
 
 /// The ask of a call about one bucket.
 pub(in crate::store) struct CallAsk<'r> {
@@ -25,11 +27,20 @@ pub(in crate::store) struct CallAsk<'r> {
 /// A request's question to Redis, until it is answered. If the client leaves, this is dropped early. Then a task waits
 /// for the answer and gives back what was taken.
 pub(super) struct PendingAsk<'q, 'r> {
-    pub(super) redis: &'q Redis,
+    pub(super) queue: &'q Queue,
+    pub(super) router: &'q Arc<Router>,
+    /// `store.prefix`.
+    pub(super) prefix: &'q str,
     pub(super) hash_slot: HashSlot,
     pub(super) asks: &'q [CallAsk<'r>],
     /// The reply to these asks, in their order. `None` once the question is answered.
     pub(super) awaited: Option<Awaited>,
+}
+
+/// The name of a bucket's key in Redis.
+pub(super) fn key_name(prefix: &str, ask: &BucketAsk<'_>) -> Vec<u8> {
+    let name = BucketName { prefix, spec: ask.spec, key: ask.key };
+    name.text(&ask.ask.algorithm).into_bytes()
 }
 
 impl PendingAsk<'_, '_> {
@@ -50,10 +61,10 @@ impl Drop for PendingAsk<'_, '_> {
         };
         let bucket = |CallAsk { asked, verb, .. }: &CallAsk<'_>| {
             let ask = Ask { max_wait: asked.spec.wait, ..asked.ask };
-            (*verb, ask, self.redis.name(asked))
+            (*verb, ask, key_name(self.prefix, asked))
         };
         let buckets: Vec<(Verb, Ask, Vec<u8>)> = self.asks.iter().map(bucket).collect();
-        let (queue, router) = (self.redis.queue.clone(), self.redis.router.clone());
+        let (queue, router) = (self.queue.clone(), Arc::clone(self.router));
         let hash_slot = self.hash_slot;
         // `Store::settled` waits for this task, too.
         let counted = queue.count();
