@@ -31,7 +31,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::clock::{Clock, every};
 use crate::config::ConfigRecord;
-use crate::decide::{Decider, Leases};
+use crate::decide::{DecisionService, Leases};
 use crate::downstream::accept::{self, ConnectionLimit};
 use crate::downstream::service::Service;
 use crate::downstream::{AsyncListener, Listener, Port};
@@ -236,7 +236,7 @@ pub async fn run(
     let tasks = WorkerTasks::new(process.abandoned.clone());
     let context = Rc::new(WorkerContext::new(first, throttle, process.clock.clone(), tasks));
     let proxy = Rc::new(Proxy::new(context.clone()));
-    let decider = Rc::new(Decider::new(context.clone(), process.leases.clone()));
+    let decider = Rc::new(DecisionService::new(context.clone(), process.leases.clone()));
     let mut listening = JoinSet::new();
     let (tell, news) = watch::channel(*orders.draining.borrow_and_update());
     for (listener, port) in listeners {

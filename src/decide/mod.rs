@@ -47,7 +47,7 @@ const MOST: usize = 1024 * 1024;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// One worker's service of `decide.listen`.
-pub(crate) struct Decider {
+pub(crate) struct DecisionService {
     pub(crate) context: Rc<WorkerContext>,
     /// What requests hold that other proxies forward.
     leases: Arc<Leases>,
@@ -85,7 +85,7 @@ struct DecidedRequest<'p> {
     lease: Option<Lease<'p>>,
 }
 
-impl Decider {
+impl DecisionService {
     /// How a call is filed that asks nothing.
     pub(crate) const UNKNOWN: &str = Form::Unknown.name();
 

@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderValue, Method, Response, request};
 
 use super::form::{BadCall, Form};
 use super::leases::Lease;
-use super::{Asked, DecidedRequest, Decider, Question};
+use super::{Asked, DecidedRequest, DecisionService, Question};
 use crate::answer::protocol::plain;
 use crate::answer::refusal::Refusal;
 use crate::exchange::client::ClientConnection;
@@ -58,7 +58,7 @@ struct BegunRequest<'b, 'p> {
     place: Option<Lease<'p>>,
 }
 
-impl Decider {
+impl DecisionService {
     /// Decides about requests, all together.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::answer::protocol::{Protocol, plain, protocol};
 use crate::answer::refusal::{HeadFault, Refusal};
 use crate::answer::response;
-use crate::decide::Decider;
+use crate::decide::DecisionService;
 use crate::exchange::body::{Answer, ResponseBody, withhold_body};
 use crate::exchange::client::ClientConnection;
 use crate::exchange::{ClientLeft, Exchange, WorkerContext, record};
@@ -24,7 +24,7 @@ pub(crate) enum Service {
     /// Clients' requests are forwarded.
     Proxy(Rc<Proxy>),
     /// Other proxies ask for decisions.
-    Decide(Rc<Decider>),
+    Decide(Rc<DecisionService>),
 }
 
 impl Service {
@@ -75,7 +75,7 @@ impl Service {
 
     /// Counts and logs a malformed request, which hyper has answered by itself.
     pub(super) fn malformed(&self, client: &ClientConnection, status: StatusCode) {
-        let via = matches!(self, Self::Decide(_)).then_some(Decider::UNKNOWN);
+        let via = matches!(self, Self::Decide(_)).then_some(DecisionService::UNKNOWN);
         record::malformed(&self.context().active(), client, via, status);
     }
 

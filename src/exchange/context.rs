@@ -61,8 +61,8 @@ impl WorkerContext {
         self.active().metrics.clone()
     }
 
-    /// Begins the record of a request, and names the request. `via` is the form of the call if another proxy forwards
-    /// the request: such a proxy is trusted. The record counts the request even if the client leaves now.
+    /// Begins the record of a request, and names the request. If another proxy forwards the request, `via` is the form
+    /// of its call. Such a proxy is trusted. The record counts the request even if the client leaves now.
     pub(crate) fn begin(
         &self,
         exchange: &mut Exchange,

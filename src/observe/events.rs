@@ -16,7 +16,7 @@ use crate::limit::name::Name;
 use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
 use crate::plan::{CollectorAddress, ListenAddress, Plan, WantedFigures};
-use crate::tier::{LineCounts, MANY};
+use crate::tier::{MANY, PlanLineCounts};
 
 const TARGET: &str = env!("CARGO_PKG_NAME");
 
@@ -290,8 +290,8 @@ pub(crate) fn spans_dropped(
 }
 
 /// The file with the plans of customers has changed, and is in force.
-pub(crate) fn plans_loaded(file: &dyn Display, counts: LineCounts) {
-    let LineCounts { before, now: lines } = counts;
+pub(crate) fn plans_loaded(file: &dyn Display, counts: PlanLineCounts) {
+    let PlanLineCounts { before, now: lines } = counts;
     match counts.have_lost_one_of(MANY) {
         false => info!(target: TARGET, %file, lines, "plans loaded"),
         true => warn!(target: TARGET, %file, lines, before,

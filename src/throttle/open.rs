@@ -102,7 +102,7 @@ impl<'p> Open<'p> {
     }
 }
 
-/// If an enforcing limit is closed, the requests are refused, and of the other limits only candidates take. Limits with
+/// If an enforcing limit is closed, it refuses the requests. Of their other limits only candidates take. Limits with
 /// buckets in this process are asked what they would say. Limits in Redis are left out: a flood that is refused anyway
 /// must not cost Redis anything.
 pub(super) fn leave_closed(requests: &mut [&mut Open<'_>], store: &Store, now: Now) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 
-use super::table::{LineCounts, TierFileError, TierTable};
+use super::table::{PlanLineCounts, TierFileError, TierTable};
 use crate::file::{FileWatch, FilesContent, LastRead, is_passing, read_ordinary_up_to};
 use crate::request::key::KeySpec;
 
@@ -60,8 +60,9 @@ impl TierFile {
     }
 
     /// The lines of the table in force and those of `before`, if many are gone.
-    pub(crate) fn lost_since(&self, before: &Self) -> Option<LineCounts> {
-        Some(LineCounts::of(&before.table(), &self.table())).filter(|it| it.have_lost_one_of(MANY))
+    pub(crate) fn lost_since(&self, before: &Self) -> Option<PlanLineCounts> {
+        Some(PlanLineCounts::of(&before.table(), &self.table()))
+            .filter(|it| it.have_lost_one_of(MANY))
     }
 
     /// The name of the file.
@@ -98,12 +99,12 @@ impl TierFile {
     /// If the new content cannot be used, or half of the lines is lost: a program that writes the file may have failed, and
     /// whoever has no line would lose what he pays for. The table from before stays in force. Content that stays wrong is
     /// an error every five minutes.
-    pub(crate) fn look(&self) -> Option<Result<LineCounts, TierFileError>> {
+    pub(crate) fn look(&self) -> Option<Result<PlanLineCounts, TierFileError>> {
         let old = self.table();
         let read = || {
             let content = read_ordinary_up_to(&self.path, LARGEST)?;
             let table = TierTable::read(&content, &self.by, self.loose_paths)?;
-            let counts = LineCounts::of(&old, &table);
+            let counts = PlanLineCounts::of(&old, &table);
             match counts.have_lost_one_of(2) {
                 true => Err(TierFileError::Cut(counts)),
                 false => Ok((Arc::new(table), counts)),

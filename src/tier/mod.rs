@@ -12,7 +12,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 pub(crate) use self::file::{MANY, TierFile};
-pub(crate) use self::table::{LineCounts, TierLine};
+pub(crate) use self::table::{PlanLineCounts, TierLine};
 use crate::limit::key::{Key, KeyBuilder};
 use crate::limit::name::Name;
 use crate::request::key::{KeyError, KeySource, KeySpec, Token, TokenReading, View};

@@ -54,12 +54,12 @@ pub(crate) struct TierLine {
 
 /// The lines of the table in force, and those of the table that is to replace it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct LineCounts {
+pub(crate) struct PlanLineCounts {
     pub(crate) before: usize,
     pub(crate) now: usize,
 }
 
-impl LineCounts {
+impl PlanLineCounts {
     pub(super) fn of(before: &TierTable, now: &TierTable) -> Self {
         Self { before: before.lines(), now: now.lines() }
     }
@@ -81,7 +81,7 @@ pub(crate) enum TierFileError {
     Line(u32, String),
     /// Half of the lines or more is lost, or all.
     #[error("it has {} lines with a plan, and had {} before", .0.now, .0.before)]
-    Cut(LineCounts),
+    Cut(PlanLineCounts),
 }
 
 impl TierFileError {

@@ -136,7 +136,7 @@ fn an_arrow_to_the_left_is_seen() {
         ("replay", "use crate::reading::Seen;", true),
         ("cli", "use crate::proxy::Proxy;", false),
         ("decide", "use crate::proxy::Proxy;", false),
-        ("proxy", "use crate::decide::Decider;", false),
+        ("proxy", "use crate::decide::DecisionService;", false),
         ("reading", "use crate::observe::log;", false),
         ("limit", "use crate::limit::key;", true),
         ("limit", "use crate::plan::Plan;", false),
