@@ -21,10 +21,10 @@ use tidegate::limit::key::Key;
 use tidegate::limit::time::Timestamp;
 use tidegate::observe::candidates::RejectedBy;
 use tidegate::observe::metrics::Metrics;
-use tidegate::plan::{CostSpec, Figures, KeyDisplay, LimitSpec, Plan};
 use tidegate::request::key::{Token, View};
 use tidegate::request::path::NormalPath;
 use tidegate::request::route::PathParams;
+use tidegate::settings::{CostSpec, Figures, KeyDisplay, LimitSpec, Settings};
 use tidegate::store::{self, Claim, Moment, ProcessStore, Store};
 use tokio::time::Instant;
 
@@ -37,8 +37,8 @@ fn main() {
     divan::main();
 }
 
-/// A plan with so many routes, of which each has these limits.
-fn plan(routes: usize, limits: &[&str]) -> Plan {
+/// Settings with so many routes, of which each has these limits.
+fn settings(routes: usize, limits: &[&str]) -> Settings {
     let mut text = String::from("[upstreams.api]\nservers = [\"http://127.0.0.1:3000\"]\n");
     for limit in limits {
         let (key, rate) = match *limit {
@@ -58,7 +58,7 @@ fn plan(routes: usize, limits: &[&str]) -> Plan {
              limits = {names:?}\n",
         ));
     }
-    config::parse("bench.toml", &text, &|_| None, &Overrides::default()).unwrap().plan
+    config::parse("bench.toml", &text, &|_| None, &Overrides::default()).unwrap().settings
 }
 
 mod path {
@@ -80,7 +80,7 @@ mod route {
 
     #[divan::bench(args = [10, 10_000])]
     fn find(bencher: Bencher<'_, '_>, routes: usize) {
-        let plan = plan(routes, &["ip"]);
+        let settings = settings(routes, &["ip"]);
         let texts: Vec<_> =
             (0..routes).map(|route| format!("/api/v{}/things{route}/42", route % 7)).collect();
         let headers = HeaderMap::new();
@@ -89,17 +89,20 @@ mod route {
         bencher.bench_local(|| {
             place = (place + 7919) % routes;
             let path = NormalPath::parse(&texts[place], true).unwrap();
-            plan.table.find(&path, &Method::GET, "api.example.com", &headers).unwrap()
+            settings.table.find(&path, &Method::GET, "api.example.com", &headers).unwrap()
         });
     }
 
     #[divan::bench(args = [10, 10_000])]
     fn none(bencher: Bencher<'_, '_>, routes: usize) {
-        let plan = plan(routes, &["ip"]);
+        let settings = settings(routes, &["ip"]);
         let path = NormalPath::parse("/api/v1/nothing/42", true).unwrap();
         let headers = HeaderMap::new();
         bencher.bench_local(|| {
-            plan.table.find(black_box(&path), &Method::GET, "api.example.com", &headers).is_err()
+            settings
+                .table
+                .find(black_box(&path), &Method::GET, "api.example.com", &headers)
+                .is_err()
         });
     }
 }
@@ -109,10 +112,10 @@ mod key {
 
     #[divan::bench(args = ["ip", "header", "ip and path"])]
     fn build(bencher: Bencher<'_, '_>, limit: &str) {
-        let plan = plan(1, &[limit]);
+        let settings = settings(1, &[limit]);
         let headers = headers();
         let path = NormalPath::parse("/api/v0/things0/42", true).unwrap();
-        let spec = limits_of(&plan)[0];
+        let spec = limits_of(&settings)[0];
         bencher.bench_local(|| key(black_box(spec), &path, &headers));
     }
 }
@@ -142,10 +145,10 @@ mod decide {
 
     /// One request after the other, a microsecond apart, through these limits' buckets in memory.
     fn run(bencher: Bencher<'_, '_>, limits: &[&str], keys: usize) {
-        let plan = plan(1, limits);
-        let specs = limits_of(&plan);
-        let shared = ProcessStore::new(&plan.store);
-        let store = Store::new(shared, &plan.store, KeyDisplay::Hashed);
+        let settings = settings(1, limits);
+        let specs = limits_of(&settings);
+        let shared = ProcessStore::new(&settings.store);
+        let store = Store::new(shared, &settings.store, KeyDisplay::Hashed);
         let path = NormalPath::parse("/api/v0/things0/42", true).unwrap();
         let keys: Vec<Vec<Key>> = (0..keys)
             .map(|client| {
@@ -204,11 +207,11 @@ mod candidate {
                     [limits.a]\nkey = [\"header:x-api-key\"]\nrate = \"9/s\"\n\
                     candidate = { rate = \"5/s\" }\n\
                     [[routes]]\npath = \"/\"\nupstream = \"api\"\nlimits = [\"a\"]\n";
-        let plan =
-            config::parse("bench.toml", text, &|_| None, &Overrides::default()).unwrap().plan;
-        let candidate = plan.limits[0].candidate.as_ref().unwrap();
+        let settings =
+            config::parse("bench.toml", text, &|_| None, &Overrides::default()).unwrap().settings;
+        let candidate = settings.limits[0].candidate.as_ref().unwrap();
         let metrics = Metrics::new(1).worker(0);
-        metrics.candidates.put_in_force(&plan.limits, Timestamp::MIN);
+        metrics.candidates.put_in_force(&settings.limits, Timestamp::MIN);
         let texts: Vec<_> = (0..keys).map(|key| format!("client-{key:07}").into_bytes()).collect();
         let by = RejectedBy { candidate: true, limit: false };
         let mut place = 0;
@@ -224,9 +227,9 @@ mod candidate {
     }
 }
 
-/// The limits of the plan's routes, of which each has the same.
-fn limits_of(plan: &Plan) -> Vec<&Arc<LimitSpec>> {
-    plan.limits_of(&plan.routes[0]).collect()
+/// The limits of the settings' routes, of which each has the same.
+fn limits_of(settings: &Settings) -> Vec<&Arc<LimitSpec>> {
+    settings.limits_of(&settings.routes[0]).collect()
 }
 
 fn headers() -> HeaderMap {

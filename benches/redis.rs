@@ -22,7 +22,7 @@ use redis::aio::MultiplexedConnection;
 use tidegate::limit::decide::Ask;
 use tidegate::limit::key::Key;
 use tidegate::limit::time::Timestamp;
-use tidegate::plan::{KeyDisplay, LimitSpec, OnStoreError, RedisUrl, StoreLocation, StoreSpec};
+use tidegate::settings::{KeyDisplay, LimitSpec, OnStoreError, RedisUrl, StoreLocation, StoreSpec};
 use tidegate::store::{Claim, Moment, ProcessStore, Store};
 use tokio::task::LocalSet;
 use tokio::time::Instant;

@@ -1,29 +1,41 @@
 //! tidegate: a reverse proxy that throttles the traffic to an existing API.
 //!
 //! # The map
-//! - [`limit`]: the pure core: algorithms, buckets, decisions.
-//! - [`request`]: what a request's head means: path, route, client, keys. Pure too.
-//! - [`tier`]: the plans of customers: what each customer has bought.
-//! - [`plan`]: the finished configuration; [`config`] makes it from `proxy.toml`.
-//! - [`reading`]: what a request's head means under a plan, for the proxy, replays and `tidegate explain`.
+//! From the ground up: each floor uses those below it, and no room of its own floor (`tests/it/library/layers.rs`).
+//!
+//! The core, which knows no network:
+//! - [`limit`]: the algorithms, buckets and decisions: whole numbers, no clock, no lock.
+//! - [`request`]: what a request's head means: path, route, client, keys.
+//! - [`mod@file`], [`percent`], [`text`], [`clock`]: reading a file that may change, percent-encoding, characters
+//!   that mislead a reader, the time.
+//!
+//! What an operator wrote:
+//! - [`plans`]: what each customer has bought.
+//! - [`settings`]: the finished configuration, data alone. [`config`] makes it from `proxy.toml`.
+//! - [`reading`]: what a request's head means under these settings: for the proxy, calls, replays and `explain`.
 //! - [`jwt`]: tokens of clients, verified when a limit reads one of their claims.
-//! - [`store`]: where decisions are applied atomically: in the process, or in Redis.
+//!
+//! Deciding:
+//! - [`observe`]: log lines, throttle summaries, metrics, traces, top keys, the last hour.
 //! - [`redis`]: the client of Redis: servers, connections, calls. [`store`] alone uses it.
+//! - [`store`]: where decisions are applied atomically: in the process, or in Redis.
 //! - [`throttle`]: where a request meets its limits.
-//! - [`upstream`]: the API's servers: connections, balancing, retries.
+//!
+//! Sockets:
+//! - [`wire`]: what connections on both sides have in common: writing in pieces, bounds on reading, finding servers by
+//!   their names. [`tls`]: certificates from files, and which of them clients and APIs get.
+//! - [`upstream`]: the API's servers: connections, balancing, retries, health.
 //! - [`answer`]: what tidegate says by itself: refusals, rejections, the `ratelimit` fields, gRPC.
 //! - [`exchange`]: a request that is under way: its client's connection, its record, its response's body.
 //! - [`proxy`]: the service of `server.listen`: the way of one request that is forwarded.
 //! - [`decide`]: the service of `decide.listen`: calls of other proxies, and the answers to them.
-//! - [`downstream`]: a client's connection: accepted, watched by its timer, closed.
-//! - [`wire`]: what connections on both sides have in common: writing in pieces, and bounds on reading. How servers
-//!   are found by their names, and connected to.
-//! - [`tls`]: certificates from files, and which of them clients and APIs get.
-//! - [`mod@file`]: reading a file, and whether it may have changed; [`percent`]: percent-encoding; [`text`]:
-//!   characters that mislead a reader, and blanks.
-//! - [`observe`]: log lines, throttle summaries, metrics, traces, top keys, the last hour; [`clock`]: the time.
+//! - [`downstream`]: a client's connection: accepted, watched by its timer, closed. It hands a request to the service
+//!   of its port.
+//!
+//! The process:
+//! - [`worker`], [`reload`], [`admin`], [`server`]: threads, saved files, the page and its JSON, start and end.
 //! - [`replay`]: tries the limits of a file on the requests of logs and on the tests in the file.
-//! - [`worker`], [`server`], [`reload`], [`admin`]: the process around all this; [`cli`]: the commands.
+//! - [`cli`]: the commands.
 //!
 //! # A request's walk
 //! `downstream::accept` accepts a connection on one worker; hyper reads its requests, and `downstream::http1` or
@@ -32,9 +44,9 @@
 //! for this key (`throttle::gather`), and asks the store once. A request that passes only after a wait is held.
 //! `Upstream::send` sends the request that passes. The answer flows back through `exchange::body`, and its end
 //! settles, counts and logs the request (`exchange::record`). If a request does not pass a step, `answer::refusal` says
-//! why, and [`answer`] makes the response. A client that leaves drops its request, and with it what the request holds: a dropped grant goes back
-//! to its bucket (`store::grant`). If Redis decides, the head of `store/script/shell.lua` explains the numbers that
-//! go between Rust and Lua.
+//! why, and [`answer`] makes the response. A client that leaves drops its request, and with it what the request
+//! holds: a dropped grant goes back to its bucket (`store::grant`). If Redis decides, the head of
+//! `store/script/shell.lua` explains the numbers that go between Rust and Lua.
 //!
 //! # A 429, from the decision to its header
 //! An algorithm in `limit::algorithm` decides when the request could go. Its answer is a `limit::decision::Decision`
@@ -45,21 +57,22 @@
 //! `answer/quotas.rs` writes the `ratelimit` fields. `answer::rejection` composes the response, for gRPC too.
 //!
 //! # A new setting, from its declaration to its use
-//! [`plan`] has a field for its value, of a type that cannot hold a wrong value. One line in `SETTINGS` of its section
-//! in `config::section` declares it: name, kind, default, meaning, and that field. The reading of the file, the JSON
-//! Schema, docs/reference.md, the report of a reload and the output of `/api/config` follow from the line
+//! [`settings`] has a field for its value, of a type that cannot hold a wrong value. One line in `SETTINGS` of its
+//! section in `config::section` declares it: name, kind, default, meaning, and that field. The reading of the file, the
+//! JSON Schema, docs/reference.md, the report of a reload and the output of `/api/config` follow from the line
 //! (`config::reader::setting`). A setting that means something only beside others is read by the section's code. If
 //! only some algorithms have the setting, the table in `config/section/limit/algorithm.rs` says so. The code that uses
-//! the setting reads it from the plan in force. Tests demand that the repository's `proxy.toml` has the setting too,
-//! with its default.
+//! the setting reads it from the settings in force. Tests demand that the repository's `proxy.toml` has the setting
+//! too, with its default.
 //!
 //! # A saved file, until the next request
 //! [`reload`] looks at the file five times a second, and uses new content when two looks have read the same.
-//! `config::load_again` makes a [`plan`] from the content, or a list of problems. `server` logs the problems, and the
-//! old plan stays. `server` publishes a new plan to all workers. Each [`worker`] makes its own upstreams for the new
-//! plan, keeps the connections of upstreams that did not change, and hands the plan to its `Proxy`. A request that has
-//! begun ends with the plan with which it began. The next request has the new plan. Only the time-outs for clients hold
-//! at once (`upstream::times`). A bucket is known by its limit's name, algorithm and key. It stays while these stay.
+//! `config::load_again` makes [`settings`] from the content, or a list of problems. `server` logs the problems, and the
+//! old settings stay. `server` publishes new settings to all workers. Each [`worker`] makes its own upstreams for the
+//! new settings, keeps the connections of upstreams that did not change, and hands the settings to its services. A
+//! request that has begun ends with the settings with which it began. The next request has the new ones. Only the
+//! time-outs for clients hold at once (`upstream::times`). A bucket is known by its limit's name, algorithm and key. It
+//! stays while these stay.
 
 pub mod admin;
 mod answer;
@@ -74,7 +87,7 @@ pub mod jwt;
 pub mod limit;
 pub mod observe;
 mod percent;
-pub mod plan;
+mod plans;
 pub mod proxy;
 mod reading;
 pub mod redis;
@@ -82,10 +95,10 @@ pub mod reload;
 pub mod replay;
 pub mod request;
 pub mod server;
+pub mod settings;
 pub mod store;
 mod text;
 pub mod throttle;
-mod tier;
 pub mod tls;
 pub mod upstream;
 mod wire;

@@ -7,7 +7,7 @@
 //! | throttle and upstream log lines; spans; the number of client connections (`max_connections`) | its upstream connections |
 //! | the number of held requests of each limit (`max_waiting`) | the timers of its held requests |
 //! | each server's health, addresses and requests in flight; the keys of tokens | its metrics, summed when they are read |
-//! | the plan, as it is published | its reference to the plan in force |
+//! | the settings, as they are published | its reference to the settings in force |
 //!
 //! The right column exists once for each worker, and its types say so: `Rc`, `Cell` and `RefCell`, in a runtime that
 //! is local to the thread. What is shared is in `Arc`s, with atomics and locks. A borrow of a `RefCell` ends in the
@@ -45,8 +45,8 @@ use crate::observe::error_log::ErrorLog;
 use crate::observe::metrics::{Metrics, WorkerMetrics};
 use crate::observe::throttled::Throttled;
 use crate::observe::trace::SpanQueue;
-use crate::plan::{KeyDisplay, Plan};
 use crate::proxy::Proxy;
+use crate::settings::{KeyDisplay, Settings};
 use crate::store::{self, Store};
 use crate::throttle::{Throttle, Waiting};
 use crate::tls::server::{CertificateEnd, Certificates};
@@ -93,27 +93,30 @@ pub struct Process {
 }
 
 impl Process {
-    /// A process with its first plan and the number of its workers. It has at most `connections` of clients at once.
-    pub fn new(plan: &Plan, clock: Clock, workers: usize, connections: usize) -> Self {
+    /// A process with its first settings and the number of its workers. It has at most `connections` of clients at once.
+    pub fn new(settings: &Settings, clock: Clock, workers: usize, connections: usize) -> Self {
         let serving = TaskTracker::new();
         // It is waited for only once it is closed. A closed one still counts.
         serving.close();
         Self {
             metrics: Metrics::new(workers),
-            throttled: Arc::new(Throttled::new(plan.log.throttle, plan.log.summary_interval)),
+            throttled: Arc::new(Throttled::new(
+                settings.log.throttle,
+                settings.log.summary_interval,
+            )),
             error_log: Arc::default(),
             spans: Arc::default(),
             adopted: clock.now().as_micros().into(),
             is_config_valid: true.into(),
             config: ConfigRecord::default(),
             draining: false.into(),
-            store: store::ProcessStore::by(clock.wall().clone(), &plan.store),
+            store: store::ProcessStore::by(clock.wall().clone(), &settings.store),
             waiting: Arc::default(),
             leases: Arc::default(),
             connections: Arc::new(ConnectionLimit::new(connections)),
             abandoned: TaskTracker::new(),
             serving,
-            keys: plan.log.keys,
+            keys: settings.log.keys,
             clock,
         }
     }
@@ -138,27 +141,27 @@ impl Process {
     }
 }
 
-/// A plan, as the process hands it to its workers.
+/// Settings, as the process hands them to its workers.
 #[derive(Debug)]
 pub struct Published {
-    /// The plan.
-    pub plan: Arc<Plan>,
-    /// The state of each upstream, in the plan's order.
+    /// The settings.
+    pub settings: Arc<Settings>,
+    /// The state of each upstream, in the settings' order.
     pub upstreams: Vec<Arc<UpstreamState>>,
-    /// The keys of each `[jwt.NAME]`, in the plan's order.
+    /// The keys of each `[jwt.NAME]`, in the settings' order.
     pub keys: Vec<Arc<SharedKeys>>,
     /// The certificates of the listeners that speak TLS.
     pub certificates: ListenerCertificates,
 }
 
-/// In the order of [`Plan::listener_tls`].
+/// In the order of [`Settings::listener_tls`].
 pub(crate) type ListenerCertificates = [Option<Arc<Certificates>>; 2];
 
 impl Published {
     /// What is read again and again, by the setting that names it: how its last reading went, and whether anything is in
     /// force.
     pub(crate) fn last_reads(&self) -> impl Iterator<Item = (String, &LastRead, bool)> {
-        let listeners = self.plan.listener_tls().into_iter().zip(&self.certificates);
+        let listeners = self.settings.listener_tls().into_iter().zip(&self.certificates);
         let certificates = listeners
             .filter_map(|((name, _), it)| Some((name.to_owned(), &it.as_ref()?.last_read, true)));
         let keys = self.keys.iter().map(|keys| {
@@ -166,14 +169,14 @@ impl Published {
             (name, &keys.last_read, keys.count() > 0)
         });
         let plans =
-            self.plan.plans_file().map(|file| ("plans.file".to_owned(), &file.last_read, true));
+            self.settings.plans_file().map(|file| ("plans.file".to_owned(), &file.last_read, true));
         certificates.chain(keys).chain(plans)
     }
 
     /// The ends of all certificates: of the listeners, and towards servers. Each file stands once.
     pub(crate) fn certificate_ends(&self) -> impl Iterator<Item = CertificateEnd> + use<> {
         let of_listeners = self.certificates.iter().flatten().flat_map(|it| it.ends());
-        let towards = self.plan.client_tls();
+        let towards = self.settings.client_tls();
         let towards = towards.filter_map(|tls| CertificateEnd::of(tls.identity.as_ref()?));
         let all = of_listeners.chain(towards).map(|end| (end.file.clone(), end));
         all.collect::<BTreeMap<_, _>>().into_values()
@@ -183,8 +186,8 @@ impl Published {
 /// The orders of the process to a running worker.
 #[derive(Clone, Debug)]
 pub struct Orders {
-    /// The plan to put in force.
-    pub plan: watch::Receiver<Arc<Published>>,
+    /// The settings to put in force.
+    pub published: watch::Receiver<Arc<Published>>,
     /// Whether to accept no more connections.
     pub draining: watch::Receiver<bool>,
     /// Whether to end now.
@@ -223,9 +226,9 @@ pub async fn run(
     mut orders: Orders,
 ) -> io::Result<()> {
     let serving = process.serving.token();
-    let published = orders.plan.borrow_and_update().clone();
+    let published = orders.published.borrow_and_update().clone();
     let metrics = process.metrics.worker(index);
-    let store = Store::new(process.store.clone(), &published.plan.store, process.keys);
+    let store = Store::new(process.store.clone(), &published.settings.store, process.keys);
     let throttle = Throttle {
         store,
         waiting: process.waiting.clone(),
@@ -251,11 +254,11 @@ pub async fn run(
     let mut prune = every(PRUNE);
     loop {
         tokio::select! {
-            changed = orders.plan.changed() => {
+            changed = orders.published.changed() => {
                 if changed.is_err() {
                     return Ok(());
                 }
-                let published = orders.plan.borrow_and_update().clone();
+                let published = orders.published.borrow_and_update().clone();
                 let before = context.active();
                 let active = activate(&published, Some(&before), &process, &metrics);
                 context.activate(Rc::new(active));
@@ -286,7 +289,7 @@ pub async fn run(
     }
 }
 
-/// The plan with this worker's upstream connections. An upstream that did not change keeps its connections, and a
+/// The settings with this worker's upstream connections. An upstream that did not change keeps its connections, and a
 /// candidate that did not change its counts.
 fn activate(
     published: &Published,
@@ -294,11 +297,11 @@ fn activate(
     process: &Process,
     metrics: &Arc<WorkerMetrics>,
 ) -> Active {
-    metrics.candidates.put_in_force(&published.plan.limits, process.clock.now());
+    metrics.candidates.put_in_force(&published.settings.limits, process.clock.now());
     let before = before.iter().flat_map(|before| before.upstreams.iter());
     let mut kept: HashMap<Name, Rc<Upstream>> =
         before.map(|upstream| (upstream.spec().name.clone(), upstream.clone())).collect();
-    let all = published.plan.upstreams.iter().zip(&published.upstreams);
+    let all = published.settings.upstreams.iter().zip(&published.upstreams);
     let upstreams = all.map(|(spec, state)| {
         let kept = kept.remove(&spec.name).filter(|upstream| upstream.spec() == spec);
         kept.unwrap_or_else(|| Rc::new(Upstream::new(spec.clone(), state.clone())))
@@ -307,5 +310,5 @@ fn activate(
     // Requests count references in the `Rc` of this `Active`, and not in the `Arc` of the shared plan.
     let (error_log, spans) = (process.error_log.clone(), process.spans.clone());
     let tokens = Tokens::new(&published.keys);
-    Active::new(published.plan.clone(), upstreams, tokens, error_log, spans, metrics.clone())
+    Active::new(published.settings.clone(), upstreams, tokens, error_log, spans, metrics.clone())
 }

@@ -28,7 +28,7 @@ impl Admin {
     /// Marks what has changed since the last look.
     pub(super) fn mark(&self, now: Timestamp) {
         let store = &self.process.store;
-        let upstreams = &self.plan.borrow().upstreams;
+        let upstreams = &self.published.borrow().upstreams;
         let down = upstreams.iter().filter(|it| it.servers().iter().all(|server| !server.is_up()));
         let redis = (store.counters().redis_up == Some(false)).then(|| "Redis".to_owned());
         let away = down.map(|it| it.name().to_string()).chain(redis);

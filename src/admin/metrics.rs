@@ -14,8 +14,8 @@ use crate::limit::algorithm::fixed_window::windows::Windows;
 use crate::limit::rate::{Burst, Interval, Rate};
 use crate::limit::time::Now;
 use crate::observe::metrics::{OUTCOMES, Reading};
-use crate::plan::LimitSpec;
 use crate::redis::ClusterServer;
+use crate::settings::LimitSpec;
 use crate::store::Counters;
 use crate::upstream::health::ServerState;
 use crate::worker::{Process, Published};
@@ -35,7 +35,7 @@ pub(super) struct Scrape<'s> {
     /// The present time. The length of a calendar's window depends on it.
     pub(super) now: Now,
     pub(super) process: &'s Process,
-    /// The plan in force, and the state of its servers.
+    /// The settings in force, and the state of its servers.
     pub(super) published: &'s Published,
 }
 
@@ -47,7 +47,7 @@ impl Scrape<'_> {
 
     /// Writes a number for each limit that has one.
     fn of_limits(&self, page: &mut Page, of: impl Fn(&LimitSpec) -> Option<f64>) {
-        for limit in &self.published.plan.limits {
+        for limit in &self.published.settings.limits {
             if let Some(value) = of(limit) {
                 page.sample(&[("limit", limit.name.as_str())], &number(value));
             }
@@ -190,7 +190,7 @@ const FAMILIES: &[(&str, &str, &str, Samples)] = &[
         let ages = scrape.published.keys.iter().filter_map(|keys| Some((keys.spec.name.as_str(), keys.last_read.age()?)));
         ages.for_each(|(jwt, age)| page.sample(&[("jwt", jwt)], &age.as_secs_f64()));
     }),
-    ("gauge", "tidegate_plans_lines", "Lines of plans.file that are in force.", |scrape, page| scrape.published.plan.plans_file().iter().for_each(|file| page.number(&file.table().lines()))),
+    ("gauge", "tidegate_plans_lines", "Lines of plans.file that are in force.", |scrape, page| scrape.published.settings.plans_file().iter().for_each(|file| page.number(&file.table().lines()))),
     ("gauge", "tidegate_build_info", "The version that runs.", |_, page| page.sample(&[("version", env!("CARGO_PKG_VERSION"))], &1)),
 ];
 

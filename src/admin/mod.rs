@@ -40,7 +40,7 @@ use crate::downstream::places::ConnectionPlaces;
 use crate::limit::time::{Now, Timestamp};
 use crate::observe::sink::DroppedLines;
 use crate::observe::{host, panics};
-use crate::plan::{KeyDisplay, StoreSpec};
+use crate::settings::{KeyDisplay, StoreSpec};
 use crate::store::Store;
 use crate::worker::{Process, Published};
 
@@ -54,7 +54,7 @@ const PATHS: &str = "there is /, /healthz, /readyz, /metrics, /api/status, /api/
 /// The state that the endpoint reports.
 pub(crate) struct Admin {
     process: Arc<Process>,
-    plan: watch::Receiver<Arc<Published>>,
+    published: watch::Receiver<Arc<Published>>,
     /// The log lines that were dropped.
     dropped: Arc<DroppedLines>,
     /// Where buckets live. A reload does not change this.
@@ -72,13 +72,13 @@ pub(crate) struct Admin {
 }
 
 impl Admin {
-    /// The endpoint of a process, with the plan in force and the log lines that were dropped.
+    /// The endpoint of a process, with the settings in force and the log lines that were dropped.
     pub(crate) fn new(
         process: Arc<Process>,
-        plan: watch::Receiver<Arc<Published>>,
+        published: watch::Receiver<Arc<Published>>,
         dropped: Arc<DroppedLines>,
     ) -> Self {
-        let first_store = plan.borrow().plan.store.clone();
+        let first_store = published.borrow().settings.store.clone();
         Self {
             first_store,
             store: OnceLock::new(),
@@ -88,7 +88,7 @@ impl Admin {
             connections: ConnectionPlaces::new(connections::MOST),
             host: host(),
             process,
-            plan,
+            published,
             dropped,
         }
     }
@@ -100,7 +100,7 @@ impl Admin {
     }
 
     async fn route(&self, request: Request<Incoming>) -> AdminResponse {
-        let token = self.plan.borrow().plan.admin.token.clone();
+        let token = self.published.borrow().settings.admin.token.clone();
         let uri = request.uri().clone();
         if let Some(refused) = access::refuse(&request, token.as_deref()) {
             if uri.path() != "/" || refused.status() != StatusCode::UNAUTHORIZED {
@@ -180,7 +180,7 @@ impl Admin {
             panics: panics::total(),
             now: self.clocks(),
             process: &self.process,
-            published: &self.plan.borrow().clone(),
+            published: &self.published.borrow().clone(),
         });
         answer(StatusCode::OK, HeaderValue::from_static(prometheus::CONTENT_TYPE), page.into())
     }

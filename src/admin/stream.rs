@@ -30,7 +30,7 @@ struct StreamReader {
     event: watch::Receiver<Option<Bytes>>,
     /// The token when the stream began. The stream ends if a reload changes the token.
     token: Option<String>,
-    plan: watch::Receiver<Arc<Published>>,
+    published: watch::Receiver<Arc<Published>>,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -52,8 +52,8 @@ impl Admin {
         let first = [RETRY.as_bytes(), &event(self)].concat();
         let reader = StreamReader {
             event: self.pulse.event.subscribe(),
-            token: self.plan.borrow().plan.admin.token.clone(),
-            plan: self.plan.clone(),
+            token: self.published.borrow().settings.admin.token.clone(),
+            published: self.published.clone(),
             _permit: permit,
         };
         let body = StreamBody::new(reader.events(first.into())).boxed_unsync();
@@ -75,7 +75,7 @@ impl StreamReader {
         if self.event.borrow().is_some() {
             self.event.changed().await.ok()?;
         }
-        let has_token = self.plan.borrow().plan.admin.token == self.token;
+        let has_token = self.published.borrow().settings.admin.token == self.token;
         self.event.borrow_and_update().clone().filter(|_| has_token)
     }
 }

@@ -22,8 +22,8 @@ use self::refusal::{Meaning, Refusal};
 use self::rejection::{RejectionContent, Rejections};
 use self::response::{NO_STORE, OwnResponse, own, trailers_only};
 use crate::limit::decision::whole_seconds;
-use crate::plan::{AnswerSpec, RouteSpec};
 use crate::request::key::{KeyError, TokenFault};
+use crate::settings::{AnswerSpec, RouteSpec};
 use crate::throttle::{Quota, Refused};
 use crate::upstream::UpstreamError;
 
@@ -31,7 +31,7 @@ use crate::upstream::UpstreamError;
 const INVALID_TOKEN: HeaderValue = HeaderValue::from_static("Bearer error=\"invalid_token\"");
 pub(crate) const BEARER: HeaderValue = HeaderValue::from_static("Bearer");
 
-/// One worker's own answers under one plan, with what is kept of them.
+/// One worker's own answers under the same settings, with what is kept of them.
 #[derive(Debug)]
 pub(crate) struct Answers {
     /// `[reject]`, for limits without their own.

@@ -9,8 +9,8 @@ use http::header::{HeaderName, HeaderValue};
 use smallvec::SmallVec;
 
 use crate::limit::decision::Outcome;
-use crate::plan::{AnswerSpec, LimitSpec};
 use crate::reading::listed;
+use crate::settings::{AnswerSpec, LimitSpec};
 use crate::throttle::Quota;
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -87,7 +87,7 @@ fn leaves_more(headers: &HeaderMap, ours: u64) -> bool {
 /// The number of limits whose fields are cached. Two limits that share an entry replace each other.
 const ENTRIES: usize = 64;
 
-/// A cache of `ratelimit` fields: one worker's, under one plan. If a single limit lets a request pass,
+/// A cache of `ratelimit` fields: one worker's, under the same settings. If a single limit lets a request pass,
 /// only the numbers of `r` and `t` differ between answers.
 #[derive(Debug)]
 pub(crate) struct QuotaFields {
@@ -222,8 +222,8 @@ fn is_tighter(quota: &Quota<'_>, other: &Quota<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::AnswerHeaders;
-    use crate::plan::testing::plan;
+    use crate::settings::AnswerHeaders;
+    use crate::settings::testing::settings;
 
     /// Cached fields must not be used for other figures of the limit, or for another limit.
     #[test]
@@ -235,18 +235,18 @@ mod tests {
             "{}[[routes]]\npath = \"/\"\nrespond = {{}}\nlimits = {names:?}\n",
             limits.collect::<String>()
         );
-        let plan = plan(&text);
+        let settings = settings(&text);
         let spoken = AnswerSpec {
-            headers: AnswerHeaders { x_ratelimit: true, ..plan.reject.headers },
-            ..AnswerSpec::clone(&plan.reject)
+            headers: AnswerHeaders { x_ratelimit: true, ..settings.reject.headers },
+            ..AnswerSpec::clone(&settings.reject)
         };
         let silent = AnswerSpec {
-            headers: AnswerHeaders { ratelimit: false, ..plan.reject.headers },
-            ..AnswerSpec::clone(&plan.reject)
+            headers: AnswerHeaders { ratelimit: false, ..settings.reject.headers },
+            ..AnswerSpec::clone(&settings.reject)
         };
         let fields = QuotaFields::new();
         let mut seen = Vec::new();
-        for default in [&*plan.reject, &spoken, &silent] {
+        for default in [&*settings.reject, &spoken, &silent] {
             let figures = [
                 (0, 10, Some(3600), Some(3600), None, 10),
                 (0, 10, Some(3600), Some(3600), None, 9),
@@ -260,7 +260,7 @@ mod tests {
             let others = (0..=ENTRIES).map(|limit| (limit, 10, Some(3600), Some(3600), None, 10));
             for (limit, burst, window, reset, unit, remaining) in figures.into_iter().chain(others)
             {
-                let (limit, outcome) = (&plan.limits[limit], Outcome::Allow);
+                let (limit, outcome) = (&settings.limits[limit], Outcome::Allow);
                 let quota = Quota { limit, burst, window, reset, unit, remaining, outcome };
                 let (mut cached, mut composed) = (HeaderMap::new(), HeaderMap::new());
                 fields.write(&mut cached, &[quota], default);
@@ -277,15 +277,15 @@ mod tests {
     fn beside(api: &[(&'static str, &'static str)], reset: Option<u64>) -> Vec<String> {
         let text = "[limits.ours]\nrate = \"10/h\"\n[reject]\nheaders = [\"x-ratelimit\", \"ratelimit\"]\n\
                     [[routes]]\npath = \"/\"\nrespond = {}\nlimits = [\"ours\"]\n";
-        let plan = plan(text);
-        let (limit, outcome) = (&plan.limits[0], Outcome::Allow);
+        let settings = settings(text);
+        let (limit, outcome) = (&settings.limits[0], Outcome::Allow);
         let quota =
             Quota { limit, burst: 10, window: Some(60), reset, unit: None, remaining: 7, outcome };
         let mut headers = HeaderMap::new();
         for (name, value) in api {
             headers.append(*name, HeaderValue::from_static(value));
         }
-        QuotaFields::new().write(&mut headers, &[quota], &plan.reject);
+        QuotaFields::new().write(&mut headers, &[quota], &settings.reject);
         let line = |(name, value): (&HeaderName, &HeaderValue)| {
             format!("{name}: {}", value.to_str().unwrap())
         };

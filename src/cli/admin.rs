@@ -19,8 +19,8 @@ use tokio::time::timeout;
 
 use super::{Failure, load};
 use crate::config;
-use crate::plan::AdminSpec;
 use crate::replay::report::{length, percent, printable};
+use crate::settings::AdminSpec;
 
 /// The timeout for a question and its answer. The proxy may wait for Redis meanwhile.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -103,10 +103,10 @@ impl AdminClient {
     pub(super) fn new(url: Option<&str>, file: Option<&Path>) -> Result<Self, Failure> {
         let (authority, configured) = match (url, file) {
             (Some(url), None) => (authority(url)?, None),
-            (Some(url), Some(file)) => (authority(url)?, load(file)?.plan.admin.token),
+            (Some(url), Some(file)) => (authority(url)?, load(file)?.settings.admin.token),
             (None, file) => {
                 let file = file.unwrap_or(Path::new(config::DEFAULT_FILE));
-                let admin = load(file).map(|it| it.plan.admin);
+                let admin = load(file).map(|it| it.settings.admin);
                 let admin = admin.or_else(|problems| admin_alone(file).ok_or(problems))?;
                 let none = || {
                     format!(

@@ -29,7 +29,7 @@ pub(super) fn check(check: &Check) -> CommandResult {
     let loaded = load(file);
     if check.json {
         let (problems, results) = match &loaded {
-            Ok(loaded) => (&loaded.warnings, cases::run(&loaded.plan)),
+            Ok(loaded) => (&loaded.warnings, cases::run(&loaded.settings)),
             Err(problems) => (problems, Vec::new()),
         };
         let report = as_json(problems, &results);
@@ -41,7 +41,7 @@ pub(super) fn check(check: &Check) -> CommandResult {
     if !loaded.warnings.is_empty() {
         complain(loaded.warnings.render(colour()));
     }
-    let results = cases::run(&loaded.plan);
+    let results = cases::run(&loaded.settings);
     for result in &results {
         print(case_lines(file, result).join("\n    "))?;
     }

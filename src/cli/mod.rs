@@ -153,8 +153,8 @@ fn serve(
     let reload = Reload::new(file.to_owned(), overrides.clone());
     let loaded = load_with(file, overrides)?;
     let rust_log = std::env::var("RUST_LOG").ok();
-    let log =
-        log::init(&loaded.plan.log, terminal(&io::stdout()), rust_log).map_err(Failure::usage)?;
+    let log = log::init(&loaded.settings.log, terminal(&io::stdout()), rust_log)
+        .map_err(Failure::usage)?;
     let file = match file.exists() {
         true => file.display().to_string(),
         false => "none".to_owned(),

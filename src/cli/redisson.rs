@@ -11,7 +11,7 @@ use super::{CommandResult, Failure, load, print};
 use crate::config::{self, DurationError};
 use crate::limit::algorithm::redisson::{Params, Sharing};
 use crate::limit::rate::{Burst, Rate};
-use crate::plan::{RedisLocation, RedisUrl, StoreLocation};
+use crate::settings::{RedisLocation, RedisUrl, StoreLocation};
 use crate::store::{LimiterConfig, LimiterError, Limiters};
 use crate::tls::{self, client::ClientTlsSpec};
 
@@ -126,7 +126,7 @@ impl Limiter {
     }
 
     fn configured(&self) -> Result<Box<RedisLocation>, Failure> {
-        match load(&self.config)?.plan.store.location {
+        match load(&self.config)?.settings.store.location {
             StoreLocation::Redis(location) => Ok(location),
             StoreLocation::Memory => {
                 let file = self.config.display();

@@ -9,12 +9,12 @@ use clap::Args;
 
 use super::{CommandResult, ConfigFile, Failure, complain, load, print, terminal};
 use crate::observe::log::Terminal;
-use crate::plan::Plan;
 use crate::replay::Replay;
 use crate::replay::fact::{Assumption, Fact};
 use crate::replay::log::{FaultyLine, Format, LineFault, LogInput, LogRecord, SortedLogs};
 use crate::replay::report::text::TerminalReport;
 use crate::replay::report::{FileReport, LineCounts, Report, html, number, printable, time};
+use crate::settings::Settings;
 
 /// Exit code: more requests would be rejected than `--fail-above` allows.
 const ABOVE: u8 = 3;
@@ -161,9 +161,9 @@ pub(super) fn replay(args: &ReplayArgs) -> CommandResult {
         let page = page.display();
         return Err(Failure::usage(format!("--html {page} would overwrite a file that is read")));
     }
-    let plan = load(&args.file.config)?.plan;
-    let against = args.against.as_deref().map(load).transpose()?.map(|loaded| loaded.plan);
-    let plans: Vec<&Plan> = std::iter::once(&plan).chain(&against).collect();
+    let settings = load(&args.file.config)?.settings;
+    let against = args.against.as_deref().map(load).transpose()?.map(|loaded| loaded.settings);
+    let plans: Vec<&Settings> = std::iter::once(&settings).chain(&against).collect();
     let mut replay = Replay::new(plans, &args.assumptions);
     check_assumptions(&args.assumptions, |fact| {
         replay.sides.iter().any(|side| side.judge.reads(fact))

@@ -50,8 +50,8 @@ pub(super) fn suggest(args: &SuggestArgs) -> CommandResult {
     let text = file.as_deref().map(checked_text).transpose()?;
     let wanted = WantedLimits::new(&args.routes, &keys, args.touch.0, text.as_deref());
     let wanted = wanted.map_err(Failure::usage)?;
-    let plan = wanted.plan(&config::process_environment).map_err(Failure::usage)?;
-    let mut suggest = Suggest::new(&plan, &args.assumptions);
+    let settings = wanted.settings(&config::process_environment).map_err(Failure::usage)?;
+    let mut suggest = Suggest::new(&settings, &args.assumptions);
     check_assumptions(&args.assumptions, |fact| suggest.judge.reads(fact))?;
     let lines = args.logs.read(|record| suggest.request(record))?;
     if lines.broken > 0 {

@@ -1,4 +1,4 @@
-//! Puts the parts that the sections make together into a [`Plan`]. Before that, `doubts` checks all parts.
+//! Puts the parts that the sections make together into a [`Settings`]. Before that, `doubts` checks all parts.
 
 use std::sync::Arc;
 
@@ -25,23 +25,23 @@ use super::section::{
 };
 use crate::limit::Mode;
 use crate::limit::name::Name;
-use crate::plan::{
-    Action, AnswerSpec, Balance, HeaderChanges, JwtSpec, LimitSpec, LogSpec, NO_ROUTE, Plan,
-    RouteSpec, ServerSpec, TestCase, UpstreamSpec,
-};
+use crate::plans::PlanRule;
 use crate::request::key::KeySpec;
 use crate::request::known_fields::KnownFields;
 use crate::request::route::{Conditions, Pattern, RouteTable};
-use crate::tier::TierRule;
+use crate::settings::{
+    Action, AnswerSpec, Balance, HeaderChanges, JwtSpec, LimitSpec, LogSpec, NO_ROUTE, RouteSpec,
+    ServerSpec, Settings, TestCase, UpstreamSpec,
+};
 
 /// The help for a file without routes. An empty file is an error too: it must not replace a configuration
 /// that is in force.
 const ROUTE_EXAMPLE: &str =
     "add `[[routes]]` with `path = \"/{*rest}\"` and `upstream = \"NAME\"` below it";
 
-/// The plan of the file. `None` only if a problem was noted. If a noted problem is an error, the plan must not be
+/// The settings of the file. `None` only if a problem was noted. If a noted problem is an error, the settings must not be
 /// used.
-pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>) -> Option<Plan> {
+pub(super) fn settings(cx: &Context<'_>, tree: &DeTable<'_>) -> Option<Settings> {
     let mut root = Section::new(cx, tree, 0..0, &ROOT);
     let (mut server, has_server) = cx.watched(|| root.table("server", &SERVER));
     let everywhere = server.take("limits");
@@ -118,35 +118,35 @@ pub(super) fn plan(cx: &Context<'_>, tree: &DeTable<'_>) -> Option<Plan> {
     let jwt: Vec<_> = jwt.collect::<Option<_>>()?;
     let limits = limits.into_iter().map(|limit| limit.value);
     let limits: Vec<LimitDraft> = limits.collect::<Option<_>>()?;
-    let named = limits.iter().flat_map(|limit| &limit.plans).map(|plan| plan.name.clone());
-    let tiers = plans.and_then(|plans| plans.rule(named.collect(), &jwt)).map(Arc::new);
+    let named = limits.iter().flat_map(|limit| &limit.plans).map(|settings| settings.name.clone());
+    let plans = plans.and_then(|plans| plans.rule(named.collect(), &jwt)).map(Arc::new);
     let (on, off, indexes) = by_mode(limits);
     let everywhere: SmallVec<[u32; 4]> = route::in_plan(&everywhere, &indexes).collect();
     let (mut finished, mut matchers) = (Vec::new(), Vec::new());
     for (draft, name) in routes.into_iter().zip(names) {
         let (matcher, mut route) = draft.finish(name, &indexes, &everywhere)?;
         cost::keep_readable(&mut route, &on);
-        read_bodies(&mut route, &on, tiers.as_deref());
+        read_bodies(&mut route, &on, plans.as_deref());
         matchers.push(matcher);
         finished.push(route);
     }
     let mut no_route = no_route(everywhere);
-    read_bodies(&mut no_route, &on, tiers.as_deref());
+    read_bodies(&mut no_route, &on, plans.as_deref());
     let methods = matchers.iter().flat_map(|(_, conditions)| conditions.methods.iter().cloned());
-    Some(Plan {
+    Some(Settings {
         methods: methods.collect(),
         known_fields: known_fields(
             &server,
             (&matchers, &finished),
             &upstreams,
             &on,
-            tiers.as_deref(),
+            plans.as_deref(),
             &jwt,
         ),
         server,
         upstreams,
         limits: on.into_iter().map(Arc::new).collect(),
-        tiers,
+        plans,
         off,
         no_route,
         table: RouteTable::new(matchers),
@@ -190,13 +190,13 @@ fn no_route(limits: SmallVec<[u32; 4]>) -> RouteSpec {
 }
 
 /// Notes which fields of a body a route's limits read.
-fn read_bodies(route: &mut RouteSpec, limits: &[LimitSpec], rule: Option<&TierRule>) {
+fn read_bodies(route: &mut RouteSpec, limits: &[LimitSpec], rule: Option<&PlanRule>) {
     let indexes = route.limits.iter().filter_map(|index| usize::try_from(*index).ok());
     let own: Vec<_> = indexes.filter_map(|index| limits.get(index)).collect();
-    let rule = rule.filter(|_| own.iter().any(|limit| !limit.tiers.is_empty()));
+    let rule = rule.filter(|_| own.iter().any(|limit| !limit.plans.is_empty()));
     let rules_body = rule.is_some_and(|rule| rule.by.body_fields().next().is_some());
     let reads = |it: &LimitSpec| {
-        it.key.body_fields().next().is_some() || rules_body && !it.tiers.is_empty()
+        it.key.body_fields().next().is_some() || rules_body && !it.plans.is_empty()
     };
     let awaits_body = own.iter().any(|limit| limit.mode == Mode::Enforce && reads(limit));
     let keys = own.iter().map(|limit| &limit.key).chain(rule.map(|rule| &rule.by));
@@ -214,7 +214,7 @@ fn known_fields(
     (matchers, routes): (&[(Pattern, Conditions)], &[RouteSpec]),
     upstreams: &[UpstreamSpec],
     limits: &[LimitSpec],
-    tiers: Option<&TierRule>,
+    plans: Option<&PlanRule>,
     jwt: &[Arc<JwtSpec>],
 ) -> KnownFields {
     let conditions = matchers.iter().flat_map(|(_, conditions)| &conditions.headers);
@@ -224,7 +224,7 @@ fn known_fields(
     });
     let changes = routes.iter().filter_map(|route| route.options().request.as_ref());
     let names = conditions.map(|(name, _)| name).chain(balance.flatten());
-    let names = names.chain(tiers.into_iter().flat_map(|rule| rule.by.headers()));
+    let names = names.chain(plans.into_iter().flat_map(|rule| rule.by.headers()));
     let names = names.chain(jwt.iter().filter_map(|table| table.place.header()));
     let names = names.chain(limits.iter().flat_map(LimitSpec::headers));
     let names = names.chain(changes.flat_map(HeaderChanges::decided));

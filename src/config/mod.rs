@@ -1,7 +1,7 @@
-//! Makes a [`Plan`] from `proxy.toml`, for `cli` and `reload`. All problems of the file are reported at
+//! Makes a [`Settings`] from `proxy.toml`, for `cli` and `reload`. All problems of the file are reported at
 //! once, each with its position, the expected value and the nearest name.
 //!
-//! `reader` reads the file's tree with positions. `section` makes a part of the plan from each section of
+//! `reader` reads the file's tree with positions. `section` makes a part of the settings from each section of
 //! `proxy.toml`, and `assembly` puts the parts together. Each setting is declared once, in its section.
 //! `reader::setting` reads the value by this declaration; `schema` and `tree` use the same declaration.
 
@@ -33,7 +33,7 @@ pub(crate) use self::record::ConfigRecord;
 pub(crate) use self::tree::FileText;
 use crate::file;
 use crate::limit::time::Timestamp;
-use crate::plan::Plan;
+use crate::settings::Settings;
 
 /// The file of a command that names none.
 pub(crate) const DEFAULT_FILE: &str = "proxy.toml";
@@ -57,8 +57,8 @@ const WITHOUT_ANY: &str = "write one with `tidegate init`, forward everything wi
 /// A configuration that can be used.
 #[derive(Debug)]
 pub struct Loaded {
-    /// The plan that was built from the file.
-    pub plan: Plan,
+    /// The settings that were built from the file.
+    pub settings: Settings,
     /// Warnings about settings that were probably not meant. Can be empty.
     pub warnings: Problems,
     pub(crate) text: FileText,
@@ -68,12 +68,12 @@ impl Loaded {
     /// What a reload from this configuration to `new` would change. `env` returns the value of an environment
     /// variable.
     pub fn changes_to(&self, new: &Self, env: &dyn Fn(&str) -> Option<String>) -> Changes {
-        diff((&self.plan, &self.text), (&new.plan, &new.text), env)
+        diff((&self.settings, &self.text), (&new.settings, &new.text), env)
     }
 
     /// Warns of certificates that have expired. `now` is the time of day.
     pub(crate) fn warn_of_ended_certificates(&mut self, now: Timestamp) {
-        for tls in self.plan.listener_tls().into_iter().filter_map(|(_, tls)| tls) {
+        for tls in self.settings.listener_tls().into_iter().filter_map(|(_, tls)| tls) {
             self.warnings.warn(tls.material.expired(Duration::from_micros(now.as_micros())));
         }
     }
@@ -81,7 +81,7 @@ impl Loaded {
 
 /// Loads the configuration from the file at `path`. `env` returns the value of an environment variable.
 ///
-/// If the file is missing, and `overrides` names an upstream and no file, the plan has a single route. This route
+/// If the file is missing, and `overrides` names an upstream and no file, the settings have a single route. This route
 /// forwards all requests to the upstream without limits, and a warning says so.
 ///
 /// # Errors
@@ -176,12 +176,12 @@ pub fn parse(
     }
     let folder = Path::new(file_name).parent().unwrap_or(Path::new(""));
     let cx = reader::Context::new(text, folder, env);
-    let plan = assembly::plan(&cx, tree.get_ref());
+    let settings = assembly::settings(&cx, tree.get_ref());
     let problems = Problems::new(file_name, text, cx.into_problems());
-    match plan {
-        Some(plan) if !problems.has_errors() => {
+    match settings {
+        Some(settings) if !problems.has_errors() => {
             let text = FileText { text: text.into(), overrides: overrides.clone() };
-            Ok(Loaded { plan, warnings: problems, text })
+            Ok(Loaded { settings, warnings: problems, text })
         }
         _ => Err(problems),
     }

@@ -16,8 +16,8 @@ use super::form::BadCall;
 use super::{Asked, DecidedRequest, Question};
 use crate::limit::decision::Outcome;
 use crate::limit::rate::MAX_TOKENS;
-use crate::plan::Plan;
 use crate::reading::TIDEGATE_OVER;
+use crate::settings::Settings;
 use crate::throttle::{Hits, MOST_LIMITS, Quota};
 
 /// The most descriptors of one call.
@@ -115,11 +115,11 @@ struct ProtoDuration {
     nanos: i32,
 }
 
-/// The requests that a call asks about. `plan` has the limits that a descriptor may name.
+/// The requests that a call asks about. `settings` have the limits that a descriptor may name.
 ///
 /// # Errors
 /// Where the body is not one message of this form.
-pub(super) fn questions(mut body: Bytes, plan: &Plan) -> Result<Vec<Asked>, BadCall> {
+pub(super) fn questions(mut body: Bytes, settings: &Settings) -> Result<Vec<Asked>, BadCall> {
     // The prefix of a message: whether it is compressed, and its length (`PROTOCOL-HTTP2.md` of grpc/grpc).
     if body.try_get_u8().is_ok_and(|flag| flag != 0) {
         return Err(BadCall::Compressed);
@@ -135,7 +135,7 @@ pub(super) fn questions(mut body: Bytes, plan: &Plan) -> Result<Vec<Asked>, BadC
     let hits = (hits_addend > 0).then_some(hits_addend.into());
     let descriptors = descriptors.into_iter().enumerate().map(|(index, descriptor)| {
         let wrong = |why| BadCall::Body(format!("descriptor {}: {why}", index + 1));
-        question(descriptor, hits, plan).map_err(wrong)
+        question(descriptor, hits, settings).map_err(wrong)
     });
     let asked = descriptors.collect::<Result<Vec<Asked>, _>>()?;
     let named = asked.iter().filter_map(|(_, question)| Some(question.limits.as_ref()?.len()));
@@ -149,7 +149,7 @@ pub(super) fn questions(mut body: Bytes, plan: &Plan) -> Result<Vec<Asked>, BadC
 fn question(
     descriptor: RateLimitDescriptor,
     hits: Option<u64>,
-    plan: &Plan,
+    settings: &Settings,
 ) -> Result<Asked, String> {
     let (mut method, mut path, mut host, mut address, mut limit) = (None, None, None, None, None);
     let (mut headers, mut has_odd) = (HeaderMap::new(), false);
@@ -189,7 +189,8 @@ fn question(
     // It may come from a field that the client has written.
     let is_odd_address = address.is_some() && ip.is_none();
     let fault = fault.or(is_odd_address.then_some(BadCall::Unreadable("remote_address")));
-    let limits = limit.map(|names| named(&String::from_utf8_lossy(&names), plan)).transpose()?;
+    let limits =
+        limit.map(|names| named(&String::from_utf8_lossy(&names), settings)).transpose()?;
     let cost = descriptor.hits_addend.or(hits).map(|hits| hits.min(MAX_TOKENS));
     let hits = match descriptor.is_negative_hits {
         _ if cost == Some(0) => Hits::Asked,
@@ -199,15 +200,15 @@ fn question(
     Ok((head, Question { fault, ip, cost, hits, limits, ..Question::default() }))
 }
 
-/// The indexes of the limits with these names in the plan. Those that are off are left out.
-fn named(names: &str, plan: &Plan) -> Result<Vec<u32>, String> {
+/// The indexes of the limits with these names in the settings. Those that are off are left out.
+fn named(names: &str, settings: &Settings) -> Result<Vec<u32>, String> {
     let mut indexes = Vec::new();
     for name in names.split(',').map(str::trim) {
-        match plan.limits.iter().zip(0..).find(|(limit, _)| limit.name.as_str() == name) {
+        match settings.limits.iter().zip(0..).find(|(limit, _)| limit.name.as_str() == name) {
             // A limit that is named twice counts once.
             Some((_, index)) if indexes.contains(&index) => {}
             Some((_, index)) => indexes.push(index),
-            None if plan.off.iter().any(|off| off.as_str() == name) => {}
+            None if settings.off.iter().any(|off| off.as_str() == name) => {}
             None => return Err(format!("no limit has the name `{name}`")),
         }
     }

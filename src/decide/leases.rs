@@ -96,8 +96,8 @@ mod tests {
     use super::*;
     use crate::limit::decide::Ask;
     use crate::limit::key::Key;
-    use crate::plan::testing::plan_with;
-    use crate::plan::{Figures, KeyDisplay};
+    use crate::settings::testing::settings_with;
+    use crate::settings::{Figures, KeyDisplay};
     use crate::store::{Claim, Moment, ProcessStore, Store};
 
     #[test]
@@ -119,10 +119,11 @@ mod tests {
     /// What a request holds of a limit with this lease.
     fn slot(lease: &str) -> Permit {
         let text = format!("algorithm = \"concurrency\"\nlimit = 1\nlease = \"{lease}\"");
-        let plan = plan_with(&text);
-        let spec = &plan.limits[0];
+        let settings = settings_with(&text);
+        let spec = &settings.limits[0];
         let Figures::Limited(algorithm) = spec.figures else { panic!("{lease}") };
-        let store = Store::new(ProcessStore::new(&plan.store), &plan.store, KeyDisplay::Plain);
+        let store =
+            Store::new(ProcessStore::new(&settings.store), &settings.store, KeyDisplay::Plain);
         let mut claim = Claim::new(&store, spec, Key::of([None]).into(), Ask::for_one(algorithm));
         store.take_locally(&mut [&mut claim], Moment::now(Timestamp::MIN));
         Permit::from_iter(claim.take_held())

@@ -66,7 +66,7 @@ struct Question {
     hits: Hits,
     /// The request's body, if the caller tells it.
     body: Vec<u8>,
-    /// The indexes of the request's limits in the plan, in place of those of its route.
+    /// The indexes of the request's limits in the settings, in place of those of its route.
     limits: Option<Vec<u32>>,
 }
 
@@ -140,8 +140,8 @@ impl DecisionService {
         active: &Rc<Active>,
         client: &Rc<ClientConnection>,
     ) -> Result<Answer, Refusal<'static>> {
-        access::admit(form, &mut call.head, active.plan.decide.token.as_deref())?;
-        let time_limit = active.plan.server.body_timeout;
+        access::admit(form, &mut call.head, active.settings.decide.token.as_deref())?;
+        let time_limit = active.settings.server.body_timeout;
         let body = match call.body.take_if(|_| form.has_body()) {
             Some(body) => read_body(body, time_limit).await?,
             None => Bytes::new(),
@@ -155,7 +155,7 @@ impl DecisionService {
                 own(StatusCode::NO_CONTENT, None, Bytes::new())
             }
             Form::Envoy => {
-                let asked = envoy::questions(body, &active.plan)?;
+                let asked = envoy::questions(body, &active.settings)?;
                 let decided = self.decide(form, asked, active, client).await?;
                 // Then Envoy does what its configuration says.
                 if decided.iter().any(DecidedRequest::is_failed) {

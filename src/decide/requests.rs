@@ -16,11 +16,11 @@ use crate::exchange::client::ClientConnection;
 use crate::exchange::record::{RequestRecord, traced};
 use crate::exchange::{Active, Exchange};
 use crate::observe::metrics::DecisionKind;
-use crate::plan::Plan;
 use crate::reading::{self, RequestHead, RequestReading, Seen, Sender, TIDEGATE_OVER, TargetParts};
 use crate::request::client::PeerAddress;
 use crate::request::key::{BodyFields, Token, TokenReading, View};
 use crate::request::network::client_network;
+use crate::settings::Settings;
 use crate::throttle::{Admission, Hits, LimitedRequest, MOST_LIMITS, Open, Quotas, Refused, Taken};
 
 /// A request whose record has begun.
@@ -74,7 +74,7 @@ impl DecisionService {
         let mut asked: Vec<_> = asked.collect();
         let read = asked.iter_mut().map(|asked| self.read(form, asked, active));
         let mut read: Vec<_> = read.collect();
-        let begun = read.iter_mut().map(|read| self.begin(form, read, &active.plan));
+        let begun = read.iter_mut().map(|read| self.begin(form, read, &active.settings));
         let mut begun: Vec<_> = begun.collect();
         if begun.iter().map(|begun| begun.open.asked()).sum::<usize>() > MOST_LIMITS {
             // The call is at fault, and is counted as one.
@@ -82,7 +82,7 @@ impl DecisionService {
             return Err(BadCall::TooManyLimits);
         }
         for begun in begun.iter_mut().filter(|begun| begun.refusal.is_none()) {
-            self.settle_reported(begun, &active.plan).await;
+            self.settle_reported(begun, &active.settings).await;
         }
         let is_void = begun.iter().any(|begun| begun.refusal.is_some());
         let asking = begun.iter_mut().filter(|begun| begun.refusal.is_none());
@@ -121,7 +121,7 @@ impl DecisionService {
     ) -> ReadRequest<'a, 'p> {
         let AskedRequest { head, seen, question, record } = asked;
         let request::Parts { method, uri, version, headers, .. } = head;
-        let (plan, trust) = (&*active.plan, &active.plan.server.trust);
+        let (settings, trust) = (&*active.settings, &active.settings.server.trust);
         let sender = match question.ip {
             Some(ip) => Sender::Peer(PeerAddress::Network(ip)),
             // Who asks is a trusted proxy. A client may have written the header that `[server]` names.
@@ -144,7 +144,7 @@ impl DecisionService {
                     sender,
                     goes_as_it_came: true,
                 };
-                reading::read(plan, came).map_err(|unreadable| record.unread(unreadable))
+                reading::read(settings, came).map_err(|unreadable| record.unread(unreadable))
             }
         };
         let headers: &HeaderMap = headers;
@@ -152,7 +152,7 @@ impl DecisionService {
             Err(refusal) => (None, Some(refusal)),
             Ok(reading) => {
                 record.read(&reading);
-                let client = client_network(reading.client.address, plan.server.prefixes);
+                let client = client_network(reading.client.address, settings.server.prefixes);
                 let (clock, began) = (&self.context.clock, record.began);
                 let token: Box<dyn FnOnce() -> TokenReading> = Box::new(move || {
                     let now = clock.wall().at(clock.at(began));
@@ -172,7 +172,7 @@ impl DecisionService {
         &'p self,
         form: Form,
         read: &'b mut ReadRequest<'_, 'p>,
-        plan: &'p Plan,
+        settings: &'p Settings,
     ) -> BegunRequest<'b, 'p> {
         let ReadRequest { method, headers, id, question, record, reading, refusal } = read;
         let (mut open, mut refusal, mut place) = (Open::default(), refusal.take(), None);
@@ -190,7 +190,7 @@ impl DecisionService {
         };
         let limits = question.limits.as_deref().unwrap_or(&reading.route.limits);
         let (throttle, now) = (&self.context.throttle, self.context.clock.at(record.began));
-        let request = LimitedRequest { plan, view: &view, now };
+        let request = LimitedRequest { settings, view: &view, now };
         match throttle.begin(request, limits, &mut open) {
             Err(refused) => refusal = Some(Refusal::Limits(refused)),
             Ok(()) if form.tells_end() && open.is_held_to_the_end() => {
@@ -205,11 +205,11 @@ impl DecisionService {
     }
 
     /// Settles what was reported, and prepares the question about the rest.
-    async fn settle_reported<'p>(&self, begun: &mut BegunRequest<'_, 'p>, plan: &'p Plan) {
+    async fn settle_reported<'p>(&self, begun: &mut BegunRequest<'_, 'p>, settings: &'p Settings) {
         let BegunRequest { view: Some(view), hits, open, record, .. } = begun else { return };
         let (throttle, now) = (&self.context.throttle, self.context.clock.at(record.began));
         throttle.settle_reported(open, *hits, now).await;
-        throttle.prepare(LimitedRequest { plan, view, now }, open);
+        throttle.prepare(LimitedRequest { settings, view, now }, open);
     }
 
     /// Ends the decision about a request, and makes the answer for its client.
@@ -226,7 +226,7 @@ impl DecisionService {
         let ended = match (refusal, &view) {
             (None, Some(view)) => {
                 let traced = traced(&mut record.details);
-                let request = LimitedRequest { plan: &active.plan, view, now };
+                let request = LimitedRequest { settings: &active.settings, view, now };
                 let throttle = &self.context.throttle;
                 let ended = throttle.end(request, &mut open, taken, &mut quotas, traced).await;
                 ended.map_err(Refusal::Limits)

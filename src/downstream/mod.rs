@@ -43,9 +43,9 @@ use self::watch::{LINGER, in_time};
 use crate::exchange::WorkerContext;
 use crate::exchange::client::{AcceptedStream, ClientConnection, Idleness, Overdue, Phase, Socket};
 use crate::exchange::peer::Peer;
-use crate::plan::ServerSpec;
 use crate::request::client::PeerAddress;
 use crate::request::network::client_network;
+use crate::settings::ServerSpec;
 use crate::tls::server::Certificates;
 use crate::upstream::trailers::TOO_LONG;
 use crate::wire::overhead::Overhead;
@@ -102,7 +102,7 @@ async fn serve(
     };
     // Who asks for decisions is a trusted proxy, and speaks for itself.
     let asks = matches!(port, Port::Decide(_));
-    if !asks && is_introduced(peer, &context.active().plan.server) {
+    if !asks && is_introduced(peer, &context.active().settings.server) {
         let reading = proxy_header::read(socket.clone());
         match Box::pin(in_time(due, news.clone(), reading)).await {
             Some(Opening::Client(client)) => peer = PeerAddress::Network(client),
@@ -111,7 +111,7 @@ async fn serve(
             Some(Opening::Left) | None => return count_late(peer),
         }
     }
-    if !asks && !is_welcome(peer, &mut place, &context.active().plan.server) {
+    if !asks && !is_welcome(peer, &mut place, &context.active().settings.server) {
         return place.refused().count((), peer.as_client(), Instant::now());
     }
     let transport = match &port {

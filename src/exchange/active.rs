@@ -1,4 +1,4 @@
-//! The state that a worker's requests share while one plan is in force.
+//! The state that a worker's requests share while the same settings are in force.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -9,24 +9,24 @@ use crate::observe::error_log::ErrorLog;
 use crate::observe::events;
 use crate::observe::metrics::{RouteCounter, RouteCounters, WorkerMetrics};
 use crate::observe::trace::SpanQueue;
-use crate::plan::Plan;
 use crate::reading::RequestReading;
 use crate::request::network::private_network;
+use crate::settings::Settings;
 use crate::upstream::Upstream;
 
-/// The plan in force, and this worker's connections to its upstreams, in the plan's order.
+/// The settings in force, and this worker's connections to its upstreams, in the settings' order.
 #[derive(Debug)]
 pub(crate) struct Active {
-    pub(crate) plan: Arc<Plan>,
-    /// The plan's upstreams.
+    pub(crate) settings: Arc<Settings>,
+    /// The settings' upstreams.
     pub(crate) upstreams: Vec<Rc<Upstream>>,
-    /// What verifies the tokens of the plan's clients.
+    /// What verifies the tokens of the settings' clients.
     pub(crate) tokens: Tokens,
     /// Where this worker counts the requests of each route.
     counters: RouteCounters,
     /// All counts of this worker.
     pub(crate) metrics: Arc<WorkerMetrics>,
-    /// What tidegate says by itself. It refers to the plan's limits, so it ends with the plan.
+    /// What tidegate says by itself. It refers to the settings' limits, so it ends with them.
     pub(crate) answers: Answers,
     /// Where the process counts errors.
     pub(crate) error_log: Arc<ErrorLog>,
@@ -35,24 +35,24 @@ pub(crate) struct Active {
 }
 
 impl Active {
-    /// A plan with this worker's connections to its upstreams, before the plan's first request.
+    /// Settings with this worker's connections to its upstreams, before the settings' first request.
     pub(crate) fn new(
-        plan: Arc<Plan>,
+        settings: Arc<Settings>,
         upstreams: Vec<Rc<Upstream>>,
         tokens: Tokens,
         error_log: Arc<ErrorLog>,
         spans: Arc<SpanQueue>,
         metrics: Arc<WorkerMetrics>,
     ) -> Self {
-        let counters = RouteCounters::new(plan.routes.len());
-        let answers = Answers::new(plan.reject.clone());
-        Self { plan, upstreams, tokens, counters, metrics, answers, error_log, spans }
+        let counters = RouteCounters::new(settings.routes.len());
+        let answers = Answers::new(settings.reject.clone());
+        Self { settings, upstreams, tokens, counters, metrics, answers, error_log, spans }
     }
 
-    /// The counter of the route with this index in the plan, or of requests without a route.
+    /// The counter of the route with this index in the settings, or of requests without a route.
     pub(crate) fn counter(&self, route: Option<usize>) -> RouteCounter {
         route.map_or(RouteCounter::NO_ROUTE, |route| {
-            self.counters.of(route, &self.plan.routes[route].name, &self.metrics)
+            self.counters.of(route, &self.settings.routes[route].name, &self.metrics)
         })
     }
 
@@ -64,11 +64,11 @@ impl Active {
             && (peer.is_loopback() || private_network(peer).is_some())
             && self.error_log.untrusted.next(())
         {
-            events::client_header_ignored(peer, &self.plan.server.trust.header.name());
+            events::client_header_ignored(peer, &self.settings.server.trust.header.name());
         }
     }
 
-    /// The upstream that an `Action::Forward` of the plan names.
+    /// The upstream that an `Action::Forward` of the settings names.
     pub(crate) fn upstream(&self, index: u32) -> &Rc<Upstream> {
         &self.upstreams[usize::try_from(index).unwrap_or(usize::MAX)]
     }

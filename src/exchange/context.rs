@@ -24,18 +24,18 @@ pub(crate) struct WorkerContext {
 }
 
 impl WorkerContext {
-    /// A worker with its first plan.
+    /// A worker with its first settings.
     pub(crate) fn new(
         active: Rc<Active>,
         throttle: Throttle,
         clock: Clock,
         tasks: WorkerTasks,
     ) -> Self {
-        let times = Rc::new(Cell::new(ClientTimes::of(&active.plan.server)));
+        let times = Rc::new(Cell::new(ClientTimes::of(&active.settings.server)));
         Self { active: RefCell::new(active), times, throttle, clock, tasks: Rc::new(tasks) }
     }
 
-    /// The plan in force.
+    /// The settings in force.
     pub(crate) fn active(&self) -> Rc<Active> {
         self.active.borrow().clone()
     }
@@ -47,12 +47,12 @@ impl WorkerContext {
 
     /// The most bytes of a request's head.
     pub(crate) fn max_header_size(&self) -> usize {
-        self.active.borrow().plan.server.max_header_size
+        self.active.borrow().settings.server.max_header_size
     }
 
-    /// Puts another plan in force, for requests that begin from now on. Its time-outs for clients hold at once.
+    /// Puts other settings in force, for requests that begin from now on. Its time-outs for clients hold at once.
     pub(crate) fn activate(&self, active: Rc<Active>) {
-        self.times.set(ClientTimes::of(&active.plan.server));
+        self.times.set(ClientTimes::of(&active.settings.server));
         self.active.replace(active);
     }
 

@@ -150,7 +150,7 @@ impl Exchange {
         } else {
             if let Some(body) = self.body.take() {
                 let awaited = is_awaited(&body);
-                let time_limit = record.active.plan.server.body_timeout;
+                let time_limit = record.active.settings.server.body_timeout;
                 closes |= !Box::pin(discard(body, awaited, client, time_limit)).await;
             }
             if closes {
@@ -164,7 +164,7 @@ impl Exchange {
                 response::close(&mut answer, self.head.version);
             }
         }
-        let name = &record.active.plan.server.request_id;
+        let name = &record.active.settings.server.request_id;
         if let Some((name, id)) = name.as_ref().zip(record.request_id.as_deref()) {
             answer.headers_mut().insert(name, id.clone());
         }

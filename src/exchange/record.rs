@@ -22,9 +22,9 @@ use crate::limit::name::Name;
 use crate::observe::events::{FailedExchange, RefusedRequests};
 use crate::observe::metrics::{DecisionKind, RouteCounter, UpstreamFailure};
 use crate::observe::trace::{LONGEST, LimitAnswers, RequestDetails, ServerAnswer, cut};
-use crate::plan::{Action, HeaderChanges, NO_ROUTE, RouteSpec};
 use crate::reading::{BadHead, RequestReading, Unreadable};
 use crate::request::host::Host;
+use crate::settings::{Action, HeaderChanges, NO_ROUTE, RouteSpec};
 use crate::throttle::{Permit, Quota, Refused};
 use crate::upstream::progress::{BodyEnd, BodyFault};
 
@@ -41,7 +41,7 @@ pub(crate) struct RequestRecord {
     pub(crate) began: Instant,
     pub(crate) active: Rc<Active>,
     pub(crate) status: StatusCode,
-    /// The index of the request's route in the plan; `None` if no route was found.
+    /// The index of the request's route in the settings; `None` if no route was found.
     route: Option<usize>,
     /// The client, as the request's head names it. Before the head was read, the peer.
     address: IpAddr,
@@ -78,11 +78,11 @@ impl RequestRecord {
         clock: &Clock,
     ) -> Self {
         let Exchange { began, head, protocol, .. } = exchange;
-        let server = &active.plan.server;
+        let server = &active.settings.server;
         let trusted = || via.is_some() || server.trust.trusts_peer(client.peer.address);
-        let ids = trace::begin(&active.plan, trusted, &mut head.headers);
+        let ids = trace::begin(&active.settings, trusted, &mut head.headers);
         let address = client.peer.address.as_client();
-        let details = (active.plan.log.access || ids.is_some()).then(|| {
+        let details = (active.settings.log.access || ids.is_some()).then(|| {
             Box::new(RequestDetails {
                 ids,
                 times: (*began, *began),
@@ -193,7 +193,7 @@ impl RequestRecord {
 
     /// The route of the request, if one was found.
     fn route(&self) -> Option<&RouteSpec> {
-        self.active.plan.routes.get(self.route?)
+        self.active.settings.routes.get(self.route?)
     }
 
     /// The route's name for logs.
@@ -218,10 +218,10 @@ impl RequestRecord {
 
     /// The name of the route's upstream.
     pub(crate) fn upstream(&self) -> Option<&Name> {
-        let plan = &self.active.plan;
+        let settings = &self.active.settings;
         match &self.route()?.action {
             Action::Forward { upstream, .. } if self.via.is_none() => {
-                plan.upstream(*upstream).map(|it| &it.name)
+                settings.upstream(*upstream).map(|it| &it.name)
             }
             Action::Forward { .. } | Action::Decide | Action::Respond { .. } => None,
         }
@@ -286,9 +286,9 @@ impl RequestRecord {
     fn complete(&self, details: &mut RequestDetails, now: Instant) {
         details.times.1 = now;
         details.route = self.route.and_then(|index| {
-            let plan = &self.active.plan;
-            let name = plan.routes.get(index)?.name.clone();
-            Some((name, plan.table.pattern(index).as_str().to_owned()))
+            let settings = &self.active.settings;
+            let name = settings.routes.get(index)?.name.clone();
+            Some((name, settings.table.pattern(index).as_str().to_owned()))
         });
         details.path = cut(&details.path).to_owned();
         details.host = details.host.as_deref().map(|host| cut(host).to_owned());
@@ -332,7 +332,7 @@ pub(crate) fn malformed(
             metrics.request(counter, status, decision, Duration::ZERO, None);
         }
     }
-    if active.plan.log.access {
+    if active.settings.log.access {
         info!(
             target: ACCESS,
             method = "-",
@@ -381,7 +381,7 @@ impl Drop for RequestRecord {
             }
         }
         if let Some(mut details) = self.details.take() {
-            if self.active.plan.log.access {
+            if self.active.settings.log.access {
                 self.log(&details, duration);
             }
             if details.ids.is_some() {

@@ -5,7 +5,7 @@ use tokio::time::Instant;
 
 use crate::clock::Clock;
 use crate::limit::time::Timestamp;
-use crate::plan::ServerSpec;
+use crate::settings::ServerSpec;
 
 /// Writes the request ID into its header, if the file names a header for the ID. The ID is that of a
 /// trusted proxy, or a new one. `trusted` is whether one sent the request.

@@ -3,8 +3,8 @@
 use http::HeaderMap;
 
 use crate::observe::trace::SpanIds;
-use crate::plan::Plan;
 use crate::request::trace::{SpanId, TRACESTATE, TraceId, TraceParent};
+use crate::settings::Settings;
 
 /// The most bytes of a `tracestate` that a span keeps. Every system should pass on as much (W3C Trace Context,
 /// 3.3.1.5).
@@ -13,15 +13,15 @@ const MOST_STATE: usize = 512;
 /// Begins the span of a request that is traced. `trusted` is whether a trusted proxy sent it. Removes a `tracestate`
 /// that belongs to no trace. The fields of other requests stay as they are.
 pub(crate) fn begin(
-    plan: &Plan,
+    settings: &Settings,
     trusted: impl Fn() -> bool,
     headers: &mut HeaderMap,
 ) -> Option<SpanIds> {
-    plan.trace.otlp.as_ref()?;
+    settings.trace.otlp.as_ref()?;
     let parent = TraceParent::of(headers);
     let is_sampled = parent.is_some_and(|parent| parent.is_sampled);
     let is_chosen = is_sampled && trusted();
-    if !is_chosen && !plan.trace.sample.takes(fastrand::f64()) {
+    if !is_chosen && !settings.trace.sample.takes(fastrand::f64()) {
         return None;
     }
     let trace = match parent {

@@ -3,10 +3,10 @@
 use http::HeaderMap;
 use http::header::{CONTENT_LENGTH, TRAILER};
 
-use crate::plan::HeaderChanges;
 use crate::reading::{Seen, remove_connection_fields, remove_named};
 use crate::request::known_fields::is_protected;
 use crate::request::name::{are_alike, is_invalid, remove_all};
+use crate::settings::HeaderChanges;
 
 /// Removes the fields of an answer's trailers that have an invalid name, frame a message, or concern the server's
 /// connection alone. They must not be trailers (RFC 9110, 6.5.1), and an HTTP/2 client ends the stream because of

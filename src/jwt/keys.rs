@@ -20,7 +20,7 @@ use x509_cert::der::{Decode as _, Encode as _};
 use x509_cert::spki::SubjectPublicKeyInfoRef;
 
 use crate::file::{LastRead, read_ordinary};
-use crate::plan::{JwtSpec, KeySetLocation};
+use crate::settings::{JwtSpec, KeySetLocation};
 
 /// The most keys of one table. A token without `kid` is tried with each of them.
 const MOST_KEYS: usize = 64;

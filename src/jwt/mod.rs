@@ -19,10 +19,10 @@ use self::cache::{FailedTokens, VerifiedToken, VerifiedTokens};
 use self::keys::SharedKeys;
 use self::verify::UnverifiedToken;
 use crate::limit::time::Timestamp;
-use crate::plan::OnInvalid;
 use crate::request::key::{Claims, KeySource, PartFault, TokenFault, TokenReading, token};
+use crate::settings::OnInvalid;
 
-/// What one worker needs to verify tokens under one plan.
+/// What one worker needs to verify tokens under the same settings.
 #[derive(Debug, Default)]
 pub(crate) struct Tokens {
     /// The tables in the file's order.

@@ -12,8 +12,8 @@ use serde_json::{Map, Value};
 
 use super::keys::{KeySet, VerifyingKey, algorithm as algorithm_of};
 use crate::limit::time::Timestamp;
-use crate::plan::JwtSpec;
 use crate::request::key::{TokenFault, read_claims};
+use crate::settings::JwtSpec;
 
 /// The longest token in bytes.
 const LONGEST: usize = 16 * 1024;

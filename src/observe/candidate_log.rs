@@ -14,7 +14,7 @@ use super::metrics::Metrics;
 use super::throttled::TARGET;
 use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
-use crate::plan::{LimitSpec, Plan, ThrottleLog};
+use crate::settings::{LimitSpec, Settings, ThrottleLog};
 
 /// Writes the lines of candidates.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ impl CandidateLog {
     /// of the process `interval` is `None`. `time` is the time of the steady clock at `now`.
     pub(crate) fn write(
         &mut self,
-        plan: &Plan,
+        settings: &Settings,
         interval: Option<Duration>,
         time: Timestamp,
         now: Instant,
@@ -44,14 +44,14 @@ impl CandidateLog {
             return;
         }
         let mut logged = HashMap::new();
-        for limit in &plan.limits {
+        for limit in &settings.limits {
             let (Some(candidate), Some(tally)) = (&limit.candidate, self.metrics.candidate(limit))
             else {
                 continue;
             };
             let counted = (tally.since, tally.differing);
             let is_news = tally.differing > 0 && self.logged.get(&limit.name) != Some(&counted);
-            if is_news && plan.log.throttle != ThrottleLog::Off {
+            if is_news && settings.log.throttle != ThrottleLog::Off {
                 write_line(limit, candidate, &tally, time);
             }
             logged.insert(limit.name.clone(), counted);

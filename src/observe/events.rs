@@ -15,8 +15,8 @@ use crate::limit::key::write_shown;
 use crate::limit::name::Name;
 use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
-use crate::plan::{CollectorAddress, ListenAddress, Plan, WantedFigures};
-use crate::tier::{MANY, PlanLineCounts};
+use crate::plans::{MANY, PlanLineCounts};
+use crate::settings::{CollectorAddress, ListenAddress, Settings, WantedFigures};
 
 const TARGET: &str = env!("CARGO_PKG_NAME");
 
@@ -300,10 +300,11 @@ pub(crate) fn plans_loaded(file: &dyn Display, counts: PlanLineCounts) {
 }
 
 /// The configuration of the start is in force.
-pub(crate) fn config_loaded(file: &str, plan: &Plan) {
-    let store = plan.store.location.to_string();
+pub(crate) fn config_loaded(file: &str, settings: &Settings) {
+    let store = settings.store.location.to_string();
     let version = env!("CARGO_PKG_VERSION");
-    let [routes, limits, upstreams] = [plan.routes.len(), plan.limits.len(), plan.upstreams.len()];
+    let [routes, limits, upstreams] =
+        [settings.routes.len(), settings.limits.len(), settings.upstreams.len()];
     info!(target: TARGET, version, file, store, routes, limits, upstreams, "config loaded");
 }
 

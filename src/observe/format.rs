@@ -10,7 +10,7 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::plan::LogFormat;
+use crate::settings::LogFormat;
 use crate::text::misleads;
 
 pub(super) struct Lines(pub(super) LogFormat);

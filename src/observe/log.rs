@@ -13,8 +13,8 @@ use tracing_subscriber::{EnvFilter, Registry, reload};
 use super::format::Lines;
 use super::sink::{DroppedLines, Sink};
 use super::{events, panics};
-use crate::plan::filter::{LogFilter, LogFilterError};
-use crate::plan::{LogFormat, LogSpec};
+use crate::settings::filter::{LogFilter, LogFilterError};
+use crate::settings::{LogFormat, LogSpec};
 
 /// How long the end of the process waits for a slow terminal or pipe.
 const FLUSH: Duration = Duration::from_secs(1);
@@ -130,7 +130,7 @@ pub(crate) enum LogError {
 mod tests {
     use super::super::testing;
     use super::*;
-    use crate::plan::{KeyDisplay, ThrottleLog};
+    use crate::settings::{KeyDisplay, ThrottleLog};
 
     #[test]
     fn the_level_changes_while_it_runs() {

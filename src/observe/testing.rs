@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use serde_json::Value;
 
 use super::log;
-use crate::plan::LogFormat;
-use crate::plan::filter::LogFilter;
+use crate::settings::LogFormat;
+use crate::settings::filter::LogFilter;
 
 #[derive(Default)]
 struct Captured(Mutex<Vec<u8>>);

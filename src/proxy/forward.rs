@@ -26,7 +26,6 @@ use crate::exchange::body::{Answer, ResponseBody};
 use crate::exchange::client::{ClientConnection, Switched};
 use crate::exchange::{Exchange, WorkerTasks};
 use crate::observe::trace::RequestDetails;
-use crate::plan::{Balance, Plan, RouteSpec};
 use crate::reading::{Seen, most_bytes};
 use crate::request::client::Client;
 use crate::request::key::View;
@@ -34,6 +33,7 @@ use crate::request::name::is_invalid;
 use crate::request::network::client_network;
 use crate::request::path::NormalPath;
 use crate::request::route::Rewrite;
+use crate::settings::{Balance, RouteSpec, Settings};
 use crate::throttle::Permit;
 use crate::upstream::balance::Affinity;
 use crate::upstream::body::{RequestBody, Trailers};
@@ -46,7 +46,7 @@ use crate::upstream::{
 
 /// Where a request goes, and what is known about the request.
 pub(super) struct Way<'r> {
-    pub(super) plan: &'r Plan,
+    pub(super) settings: &'r Settings,
     pub(super) upstream: &'r Rc<Upstream>,
     pub(super) route: &'r RouteSpec,
     pub(super) address: &'r Client,
@@ -71,7 +71,7 @@ pub(super) async fn send(
         return Err(Refusal::ClientLeft);
     }
     let by = || RequestOrigin {
-        client: client_network(way.address.address, way.plan.server.prefixes),
+        client: client_network(way.address.address, way.settings.server.prefixes),
         uploads: exchange.body.as_ref().is_some_and(|body| !body.is_end_stream()),
     };
     let entered = way.upstream.enter(by).await.map_err(Refusal::Upstream)?;
@@ -158,16 +158,16 @@ fn request_to_server(
 ) -> Request<RequestBody> {
     let seen = exchange.seen;
     let trailers = match seen.has(Seen::TRAILER) {
-        true => hop::limit_trailers(&mut exchange.head.headers, way.plan),
+        true => hop::limit_trailers(&mut exchange.head.headers, way.settings),
         false => Trailers::new(),
     };
-    let mut request = Request::new(body_of(exchange, way.plan, way.route, trailers, client));
+    let mut request = Request::new(body_of(exchange, way.settings, way.route, trailers, client));
     *request.method_mut() = exchange.head.method.clone();
     *request.uri_mut() = target;
     *request.headers_mut() = mem::take(&mut exchange.head.headers);
     let headers = request.headers_mut();
     let host = write_host(headers, way.upstream);
-    way.plan.known_fields.remove_look_alikes(headers, seen.has(Seen::ODD_NAME));
+    way.settings.known_fields.remove_look_alikes(headers, seen.has(Seen::ODD_NAME));
     hop::remove_hop_by_hop(headers, seen);
     write_forwarded(headers, seen, Origin { client: way.address, peer: &client.peer, host });
     hop::write_connection(headers, seen, switching);
@@ -336,14 +336,14 @@ fn failed(lease: &ConnectionLease, failure: ServerFailure) -> Refusal<'static> {
 
 fn body_of(
     exchange: &mut Exchange,
-    plan: &Plan,
+    settings: &Settings,
     route: &RouteSpec,
     trailers: Trailers,
     client: &ClientConnection,
 ) -> RequestBody {
     match exchange.body.take() {
         Some(body) => {
-            let most = most_bytes(plan, route);
+            let most = most_bytes(settings, route);
             let times = client.phase.times.clone();
             RequestBody::streamed(body, most, times, trailers)
         }

@@ -26,10 +26,10 @@ use crate::exchange::client::ClientConnection;
 use crate::exchange::record::{RequestRecord, traced};
 use crate::exchange::{Active, ClientLeft, Exchange, WorkerContext};
 use crate::observe::metrics::DecisionKind;
-use crate::plan::{Action, Plan, RouteOptions, RouteSpec};
 use crate::reading::{self, RequestHead, RequestReading, Seen, Sender, TIDEGATE_OVER, TargetParts};
 use crate::request::key::{BodyFields, BodyKind, MOST_OF_BODY, Token, View};
 use crate::request::network::client_network;
+use crate::settings::{Action, RouteOptions, RouteSpec, Settings};
 use crate::throttle::{Admission, LimitedRequest, Quota, Quotas};
 use crate::upstream::progress::BodyFault;
 use crate::wire::upload::ClientBody;
@@ -96,7 +96,7 @@ impl Proxy {
         record: &mut RequestRecord,
         quotas: &mut Quotas<'p>,
     ) -> Result<Answer, Refusal<'p>> {
-        let (plan, head) = (&*active.plan, &mut exchange.head);
+        let (settings, head) = (&*active.settings, &mut exchange.head);
         let uri = mem::take(&mut head.uri);
         let came = RequestHead {
             method: &head.method,
@@ -107,7 +107,8 @@ impl Proxy {
             sender: Sender::Peer(client.peer.address),
             goes_as_it_came: false,
         };
-        let reading = reading::read(plan, came).map_err(|unreadable| record.unread(unreadable))?;
+        let reading =
+            reading::read(settings, came).map_err(|unreadable| record.unread(unreadable))?;
         record.read(&reading);
         active.note_untrusted(&reading);
         let (route, began) = (reading.route, exchange.began);
@@ -116,13 +117,13 @@ impl Proxy {
             true => BodyFields::default(),
             // Boxed, because other requests need no room for this future.
             false => {
-                Box::pin(read_fields(options, &head.headers, &mut exchange.body, plan)).await?
+                Box::pin(read_fields(options, &head.headers, &mut exchange.body, settings)).await?
             }
         };
         let client_address = reading.client.address;
         let token = LazyCell::new(|| {
             let clock = &self.context.clock;
-            let client = client_network(client_address, plan.server.prefixes);
+            let client = client_network(client_address, settings.server.prefixes);
             active.tokens.read(Some(client), &head.headers, clock.wall().at(clock.at(began)))
         });
         let view = View {
@@ -134,7 +135,7 @@ impl Proxy {
         };
         // If the client leaves before the limits have decided, the request counts as held.
         record.decision = DecisionKind::Delayed;
-        let request = LimitedRequest { plan, view: &view, now: self.context.clock.at(began) };
+        let request = LimitedRequest { settings, view: &view, now: self.context.clock.at(began) };
         let traced = traced(&mut record.details);
         let admitted = self.context.throttle.admit(request, &route.limits, quotas, traced).await;
         record.decision = DecisionKind::default();
@@ -164,7 +165,7 @@ impl Proxy {
                 if let Some(over) = over {
                     exchange.head.headers.insert(&TIDEGATE_OVER, over);
                 }
-                let way = Way { plan, upstream, route, address, affinity, details, permit };
+                let way = Way { settings, upstream, route, address, affinity, details, permit };
                 let sent = Instant::now();
                 let answer = forward::send(exchange, client, target, way).await?;
                 record.answered(sent, answer.status());
@@ -195,12 +196,12 @@ async fn read_fields<'p>(
     options: &'p RouteOptions,
     headers: &HeaderMap,
     body: &mut Option<ClientBody>,
-    plan: &Plan,
+    settings: &Settings,
 ) -> Result<BodyFields<'p>, Refusal<'static>> {
     let is_short = |body: &mut ClientBody| body.size_hint().lower() <= MOST_OF_BODY as u64;
     let read = BodyKind::of(headers).and_then(|kind| Some((kind, body.take_if(is_short)?)));
     let Some((kind, mut came)) = read else { return Ok(BodyFields::default()) };
-    let fields = match timeout(plan.server.body_timeout, came.read_ahead(MOST_OF_BODY)).await {
+    let fields = match timeout(settings.server.body_timeout, came.read_ahead(MOST_OF_BODY)).await {
         Ok(read) => read
             .map_err(|error| forward::faulty(BodyFault::of(&*error)))?
             .map(|whole| BodyFields::read(&options.body_fields, kind, whole)),

@@ -1,4 +1,4 @@
-//! What a request's head means under a plan: its host, path, client and route, and the header fields that count.
+//! What a request's head means under some settings: its host, path, client and route, and the header fields that count.
 //!
 //! [`read`] has the order of these steps and their errors. The proxy calls it for each request, `replay` for the
 //! requests of logs and of the tests in a file, and `tidegate explain` for the request that it explains. `fields` knows
@@ -17,7 +17,6 @@ pub(crate) use self::fields::{
     remove_named,
 };
 use self::strip::strip_unforwarded;
-use crate::plan::{Plan, RouteSpec};
 use crate::request::body_length;
 use crate::request::client::{Client, PeerAddress};
 use crate::request::host::{Host, HostError};
@@ -25,6 +24,7 @@ use crate::request::key::{Token, View};
 use crate::request::method::{self, MethodCase};
 use crate::request::path::{AmbiguousPath, NormalPath};
 use crate::request::route::{NoRoute, PathParams};
+use crate::settings::{RouteSpec, Settings};
 
 /// A request's head, as it came.
 pub(crate) struct RequestHead<'h, 't> {
@@ -67,14 +67,14 @@ pub(crate) enum Sender {
 
 /// What a request's head means.
 pub(crate) struct RequestReading<'p, 't> {
-    plan: &'p Plan,
+    settings: &'p Settings,
     pub(crate) host: Host,
     pub(crate) path: NormalPath<'t>,
     query: Option<&'t str>,
     pub(crate) client: Client,
     /// Whether the peer names another client, and is no trusted proxy.
     pub(crate) has_ignored_claim: bool,
-    /// The index of the request's route in the plan. A request without a route meets the limits of `[server]` before
+    /// The index of the request's route in the settings. A request without a route meets the limits of `[server]` before
     /// this is its answer.
     pub(crate) found: Result<usize, NoRoute>,
     /// The route, or that of requests without a route.
@@ -116,7 +116,7 @@ pub(crate) enum BadHead {
     TooLarge {
         /// The client's address.
         client: IpAddr,
-        /// The index of the route in the plan.
+        /// The index of the route in the settings.
         route: usize,
     },
 }
@@ -138,7 +138,7 @@ impl BadHead {
 /// # Errors
 /// If the request is refused before its limits are asked. The first of several faults is the error.
 pub(crate) fn read<'p, 't>(
-    plan: &'p Plan,
+    settings: &'p Settings,
     head: RequestHead<'_, 't>,
 ) -> Result<RequestReading<'p, 't>, Unreadable> {
     let TargetParts { authority, query, .. } = head.target;
@@ -146,34 +146,34 @@ pub(crate) fn read<'p, 't>(
         Ok(host) => host,
         Err(error) => return Err(Unreadable { host: None, why: error.into() }),
     };
-    let path = match check(plan, &head, &host) {
+    let path = match check(settings, &head, &host) {
         Ok(path) => path,
         Err(why) => return Err(Unreadable { host: Some(host), why }),
     };
     let RequestHead { method, version, headers, seen, sender, .. } = head;
-    let trust = &plan.server.trust;
+    let trust = &settings.server.trust;
     let client = match sender {
         Sender::Peer(peer) => trust.client(peer, headers),
         Sender::Client(client) => client,
     };
     let has_ignored_claim =
         !client.peer_trusted && seen.has(Seen::CLAIM) && headers.contains_key(trust.header.name());
-    strip_unforwarded(authority, version, headers, seen, &client, plan);
-    let found = plan.table.find(&path, method, host.as_str(), headers);
-    let route = found.as_ref().map_or(&plan.no_route, |route| &plan.routes[*route]);
+    strip_unforwarded(authority, version, headers, seen, &client, settings);
+    let found = settings.table.find(&path, method, host.as_str(), headers);
+    let route = found.as_ref().map_or(&settings.no_route, |route| &settings.routes[*route]);
     if let Ok(index) = found
-        && let Some(most) = most_bytes(plan, route)
+        && let Some(most) = most_bytes(settings, route)
         && body_length(headers).is_some_and(|length| length > most)
     {
         let why = BadHead::TooLarge { client: client.address, route: index };
         return Err(Unreadable { host: Some(host), why });
     }
-    Ok(RequestReading { plan, host, path, query, client, has_ignored_claim, found, route })
+    Ok(RequestReading { settings, host, path, query, client, has_ignored_claim, found, route })
 }
 
 /// Checks that the proxy and the API read the framing and the method alike, and returns the path.
 fn check<'t>(
-    plan: &Plan,
+    settings: &Settings,
     head: &RequestHead<'_, 't>,
     host: &Host,
 ) -> Result<NormalPath<'t>, BadHead> {
@@ -185,9 +185,9 @@ fn check<'t>(
         return Err(BadHead::Length);
     }
     method::check(method)?;
-    let path = plan.server.path(target.path);
+    let path = settings.server.path(target.path);
     if matches!(**method, Method::TRACE | Method::CONNECT) {
-        let methods = |path| plan.table.methods(&path, host.as_str(), headers);
+        let methods = |path| settings.table.methods(&path, host.as_str(), headers);
         return Err(BadHead::NeverServed(path.ok().map(methods).unwrap_or_default()));
     }
     if head.goes_as_it_came {
@@ -197,20 +197,20 @@ fn check<'t>(
 }
 
 /// The most bytes of a request's body; `None` is no limit.
-pub(crate) fn most_bytes(plan: &Plan, route: &RouteSpec) -> Option<u64> {
-    route.options().max_body_size.or(plan.server.max_body_size)
+pub(crate) fn most_bytes(settings: &Settings, route: &RouteSpec) -> Option<u64> {
+    route.options().max_body_size.or(settings.server.max_body_size)
 }
 
 impl RequestReading<'_, '_> {
     /// The view of a request that has no certificate, no token, no body and no id. The method and the headers are those of the
     /// head that was read.
     pub(crate) fn view<'v>(&'v self, method: &'v Method, headers: &'v HeaderMap) -> View<'v> {
-        let pattern = self.found.as_ref().map(|route| self.plan.table.pattern(*route));
+        let pattern = self.found.as_ref().map(|route| self.settings.table.pattern(*route));
         View {
             path: &self.path,
             query: self.query,
             method,
-            methods: &self.plan.methods,
+            methods: &self.settings.methods,
             host: self.host.as_str(),
             route: &self.route.name,
             client: self.client.address,

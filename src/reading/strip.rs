@@ -4,10 +4,10 @@ use http::header::{CONTENT_LENGTH, COOKIE, HOST};
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 
 use super::fields::{Seen, is_over, remove_named};
-use crate::plan::Plan;
 use crate::request::client::{Client, ClientHeader, Trust};
 use crate::request::known_fields::{is_claim, is_protected};
 use crate::request::name::{are_alike, is_odd, remove_all};
+use crate::settings::Settings;
 
 /// Removes the fields of a request that are not forwarded to the API. The host of an absolute target replaces
 /// `host`. Fields that HTTP/2 allows several times are united.
@@ -17,15 +17,15 @@ pub(super) fn strip_unforwarded(
     headers: &mut HeaderMap,
     seen: Seen,
     client: &Client,
-    plan: &Plan,
+    settings: &Settings,
 ) {
     // A trusted proxy may have passed on the client's `connection`. That must not hide a field that is read here.
     remove_named(headers, seen, |name| {
         is_protected(name)
-            || plan.server.request_id.as_ref() == Some(name)
-            || client.peer_trusted && plan.known_fields.has(name)
+            || settings.server.request_id.as_ref() == Some(name)
+            || client.peer_trusted && settings.known_fields.has(name)
     });
-    let trust = &plan.server.trust;
+    let trust = &settings.server.trust;
     match client.peer_trusted {
         true => remove_twins(headers, seen, trust),
         false => remove_claims(headers, seen, trust),

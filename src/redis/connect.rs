@@ -16,7 +16,7 @@ use tokio_rustls::TlsConnector;
 
 use super::error::CallError;
 use crate::observe::events;
-use crate::plan::{Endpoint, RedisLocation, RedisTopology};
+use crate::settings::{Endpoint, RedisLocation, RedisTopology};
 use crate::tls::client::{self, ClientTlsSpec, handshake_error};
 use crate::wire::dialer::Dialer;
 

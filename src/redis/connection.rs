@@ -23,7 +23,7 @@ use super::hash_slot::HashSlot;
 use super::health::jitter;
 use super::nodes::{RedisNode, RedisNodes};
 use super::program::Program;
-use crate::plan::Endpoint;
+use crate::settings::Endpoint;
 
 /// The time to connect and to log in. It may be long: few requests wait for it.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use super::words::{self, CLUSTER, IN_CLUSTER, refusal};
-use crate::plan::Endpoint;
+use crate::settings::Endpoint;
 
 /// Why a call to Redis failed.
 #[derive(Clone, Debug, thiserror::Error)]

@@ -6,7 +6,7 @@ use crc::{CRC_16_XMODEM, Crc};
 use redis::Value;
 
 use super::error::CallError;
-use crate::plan::Endpoint;
+use crate::settings::Endpoint;
 
 /// The number of hash slots of every cluster.
 pub(crate) const HASH_SLOTS: u16 = 16_384;

@@ -19,7 +19,7 @@ use super::hash_slot::{HASH_SLOTS, HashSlot, HashSlotRange};
 use super::health::RedisHealth;
 use crate::observe::log_interval::LogIntervals;
 use crate::observe::metrics::Histogram;
-use crate::plan::{Endpoint, RedisLocation, RedisTopology};
+use crate::settings::{Endpoint, RedisLocation, RedisTopology};
 
 /// The shortest time between two log lines about moved hash slots. A resharding moves hash slots for minutes.
 const LINE_PAUSE: Duration = Duration::from_secs(10);
@@ -340,7 +340,7 @@ impl RedisNodes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::RedisUrl;
+    use crate::settings::RedisUrl;
 
     fn at(port: u16) -> Endpoint {
         Endpoint::Tcp { host: "10.0.0.1".into(), port }

@@ -20,7 +20,7 @@ use super::error::CallError;
 use super::hash_slot::{HashSlot, read_address};
 use super::nodes::{RedisNode, RedisNodes};
 use super::program::Program;
-use crate::plan::RedisTopology;
+use crate::settings::RedisTopology;
 
 /// The most redirections of one call. If two servers disagree about a hash slot, each sends the call to the other.
 const MOST_REDIRECTIONS: usize = 5;
@@ -191,7 +191,7 @@ impl Router {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::RedisUrl;
+    use crate::settings::RedisUrl;
 
     /// A router to where nothing listens.
     fn away() -> Arc<Router> {

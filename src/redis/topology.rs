@@ -14,7 +14,7 @@ use super::connect::RedisConnector;
 use super::error::CallError;
 use super::hash_slot::{HashSlot, HashSlotRange, read_hash_slots};
 use super::nodes::RedisNodes;
-use crate::plan::{Endpoint, RedisLocation};
+use crate::settings::{Endpoint, RedisLocation};
 
 /// The time between two questions while all is well.
 const REGULAR: Duration = Duration::from_secs(10);

@@ -12,7 +12,7 @@ use super::judge::Judge;
 use super::log::{ClientOrigin, LogRecord, Logged, LoggedHeaders};
 use crate::limit::decision::{Verdict, whole_seconds};
 use crate::limit::time::Timestamp;
-use crate::plan::{Expectation, Plan, TestCase};
+use crate::settings::{Expectation, Settings, TestCase};
 
 /// When the first test begins: Monday, 1 January 2024, 0:00 UTC. Windows of every length on the clock begin
 /// then in UTC, so a test of such a limit does not depend on the day.
@@ -80,16 +80,16 @@ impl fmt::Display for Mismatch {
 }
 
 /// Tries all tests of a file, in its order.
-pub(crate) fn run(plan: &Plan) -> Vec<CaseResult<'_>> {
+pub(crate) fn run(settings: &Settings) -> Vec<CaseResult<'_>> {
     // No test has a certificate. No answer has a size or names the used tokens, so the estimate of the cost counts.
     let absent = |fact| Assumption { fact, assumed: Assumed::Absent };
     let assumptions = [absent(Fact::Certificate), absent(Fact::Use), absent(Fact::Bytes)];
-    let mut judge = Judge::new(plan, &assumptions);
+    let mut judge = Judge::new(settings, &assumptions);
     let mut now = Timestamp::MIN.plus_micros(BEGIN);
-    let mut results = Vec::with_capacity(plan.tests.len());
-    for case in &plan.tests {
+    let mut results = Vec::with_capacity(settings.tests.len());
+    for case in &settings.tests {
         if case.fresh {
-            judge = Judge::new(plan, &assumptions);
+            judge = Judge::new(settings, &assumptions);
         }
         judge.token = Some(case.claims.clone());
         judge.body = Some(case.body.clone());
@@ -110,8 +110,8 @@ fn send<'p>(judge: &mut Judge<'p>, case: &TestCase, start: Timestamp) -> CaseCou
     for number in 0..case.times {
         let record = record(case, start.plus_micros(offset(case, number)));
         let judged = judge.judge(&record);
-        let plan = judge.plan;
-        let route = judged.route.map_or(&plan.no_route, |route| &plan.routes[route]);
+        let settings = judge.settings;
+        let route = judged.route.map_or(&settings.no_route, |route| &settings.routes[route]);
         counts.route = &route.name;
         counts.no_route = judged.no_route;
         if number == 0 {
@@ -217,7 +217,7 @@ fn differences(expect: &Expectation, came: &CaseCounts<'_>) -> Vec<Mismatch> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::testing::plan;
+    use crate::settings::testing::settings;
 
     const LIMITS: &str = "\
         [upstreams.api]\nservers = [\"http://a\"]\n\
@@ -248,8 +248,8 @@ mod tests {
 
     /// What differs in each test, by the tests' order.
     fn differences(tests: &str) -> Vec<Vec<String>> {
-        let plan = plan(&format!("{LIMITS}{}{tests}", routes()));
-        let results = run(&plan);
+        let settings = settings(&format!("{LIMITS}{}{tests}", routes()));
+        let results = run(&settings);
         let texts = |it: &CaseResult<'_>| it.differences.iter().map(ToString::to_string).collect();
         results.iter().map(texts).collect()
     }

@@ -10,11 +10,11 @@ use serde::{Serialize, Serializer};
 
 use super::log::{LogRecord, Logged};
 use crate::limit::algorithm::Algorithm;
-use crate::plan::response::UsedSource;
-use crate::plan::{CostSpec, Figures, LimitSpec};
+use crate::plans::PlanRule;
 use crate::request::key::{KeySource, KeySpec};
 use crate::request::route::Conditions;
-use crate::tier::TierRule;
+use crate::settings::response::UsedSource;
+use crate::settings::{CostSpec, Figures, LimitSpec};
 
 /// A fact about a request that a log may leave out.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -75,9 +75,9 @@ impl Fact {
     /// beside a fact is counted without this fact.
     pub(super) fn of_limit<'p>(
         spec: &'p LimitSpec,
-        rule: Option<&'p TierRule>,
+        rule: Option<&'p PlanRule>,
     ) -> Vec<LimitFact<'p>> {
-        let rule = rule.filter(|_| !spec.tiers.is_empty());
+        let rule = rule.filter(|_| !spec.plans.is_empty());
         let of_keys =
             Self::of_key(&spec.key).chain(rule.into_iter().flat_map(|it| Self::of_key(&it.by)));
         let mut facts = Vec::new();

@@ -13,12 +13,12 @@ use smallvec::SmallVec;
 
 use super::fact::{Assumed, Assumption, Fact, LimitFact};
 use super::log::{ClientOrigin, LogRecord, Logged};
-use crate::plan::{Action, Plan};
 use crate::reading::{self, BadHead, RequestHead, Seen, Sender, TargetParts, Unreadable};
 use crate::request::client::{Client, PeerAddress};
 use crate::request::key::{BodyFields, BodyKind, Token, TokenFault, TokenReading, View, token};
 use crate::request::network::canonical_address;
 use crate::request::route::NoRoute;
+use crate::settings::{Action, Settings};
 use crate::throttle::{Refused, Rehearsal, RehearsedAnswer, RehearsedRequest};
 
 /// The number of requests after which the buckets that are like new are removed.
@@ -26,11 +26,11 @@ const SWEEP_EVERY: u64 = 1_024;
 
 /// One file's routes and limits, and the buckets of one replay.
 pub struct Judge<'p> {
-    pub(crate) plan: &'p Plan,
+    pub(crate) settings: &'p Settings,
     rehearsal: Rehearsal,
-    /// The facts that each limit reads, by the limit's index in the plan: see [`Fact::of_limit`].
+    /// The facts that each limit reads, by the limit's index in the settings: see [`Fact::of_limit`].
     limits: Vec<Vec<LimitFact<'p>>>,
-    /// The facts by which routes are chosen, each with its route's index in the plan.
+    /// The facts by which routes are chosen, each with its route's index in the settings.
     routes: Vec<(usize, Fact)>,
     /// All facts that are read.
     facts: Vec<Fact>,
@@ -50,7 +50,7 @@ pub struct Judge<'p> {
 pub struct JudgedRequest<'p> {
     /// The client, if the log has it.
     pub(crate) client: Option<IpAddr>,
-    /// The route's index in the plan; `None` without a route.
+    /// The route's index in the settings; `None` without a route.
     pub route: Option<usize>,
     /// The status of the proxy's own answer to a request that no route takes.
     pub(crate) no_route: Option<StatusCode>,
@@ -66,7 +66,7 @@ pub struct JudgedRequest<'p> {
 /// A fact that the log does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MissingFact {
-    /// A limit reads the fact, and is left out. The first number is the limit's index in the plan, the second one the
+    /// A limit reads the fact, and is left out. The first number is the limit's index in the settings, the second one the
     /// index of the fact in the limit's list.
     Limit(usize, usize),
     /// A condition of a route reads the fact, and the route may be the request's route. The number is the index of both
@@ -92,15 +92,19 @@ fn wrong_part(head: &BadHead) -> &'static str {
 
 impl<'p> Judge<'p> {
     /// A judge with new buckets.
-    pub fn new(plan: &'p Plan, assumptions: &[Assumption]) -> Self {
-        let limits: Vec<_> =
-            plan.limits.iter().map(|spec| Fact::of_limit(spec, plan.tiers.as_deref())).collect();
-        let conditions = (0..plan.routes.len()).map(|route| (route, plan.table.conditions(route)));
+    pub fn new(settings: &'p Settings, assumptions: &[Assumption]) -> Self {
+        let limits: Vec<_> = settings
+            .limits
+            .iter()
+            .map(|spec| Fact::of_limit(spec, settings.plans.as_deref()))
+            .collect();
+        let conditions =
+            (0..settings.routes.len()).map(|route| (route, settings.table.conditions(route)));
         let routes = conditions.flat_map(|(route, conditions)| {
             Fact::of_conditions(conditions).map(move |fact| (route, fact))
         });
         let routes: Vec<_> = routes.collect();
-        let trust = &plan.server.trust;
+        let trust = &settings.server.trust;
         let of_client = Fact::Header(trust.header.name());
         let of_client = (!trust.networks.is_empty()).then_some(&of_client);
         let of_routes = routes.iter().map(|(_, fact)| fact);
@@ -116,8 +120,8 @@ impl<'p> Judge<'p> {
         let framing = [CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING];
         let headers: HashSet<_> = of_facts.chain(framing).collect();
         Self {
-            plan,
-            rehearsal: Rehearsal::new(plan),
+            settings,
+            rehearsal: Rehearsal::new(settings),
             limits,
             routes,
             facts,
@@ -138,11 +142,11 @@ impl<'p> Judge<'p> {
     pub(crate) fn described(&self, missing: MissingFact) -> (&'static str, &'p str, &Fact) {
         match missing {
             MissingFact::Limit(limit, fact) => {
-                ("limit", self.plan.limits[limit].name.as_str(), &self.limits[limit][fact].0)
+                ("limit", self.settings.limits[limit].name.as_str(), &self.limits[limit][fact].0)
             }
             MissingFact::Route(index) => {
                 let (route, fact) = &self.routes[index];
-                ("route", &*self.plan.routes[*route].name, fact)
+                ("route", &*self.settings.routes[*route].name, fact)
             }
         }
     }
@@ -190,9 +194,9 @@ impl<'p> Judge<'p> {
             seen: Seen::of(&headers),
             headers: &mut headers,
             sender: Sender::Client(client.unwrap_or(UNKNOWN)),
-            goes_as_it_came: self.plan.only_decides(),
+            goes_as_it_came: self.settings.only_decides(),
         };
-        let reading = match reading::read(self.plan, head) {
+        let reading = match reading::read(self.settings, head) {
             Ok(reading) => reading,
             Err(Unreadable { why: BadHead::TooLarge { route, .. }, .. }) => {
                 return refused("content-length", Some(route));
@@ -200,7 +204,7 @@ impl<'p> Judge<'p> {
             Err(Unreadable { why, .. }) => return refused(wrong_part(&why), None),
         };
         for (index, (route, fact)) in self.routes.iter().enumerate() {
-            if !is_known(fact) && self.plan.table.pattern(*route).matches(&reading.path) {
+            if !is_known(fact) && self.settings.table.pattern(*route).matches(&reading.path) {
                 missing.push(MissingFact::Route(index));
             }
         }
@@ -208,10 +212,10 @@ impl<'p> Judge<'p> {
         let claims = self.token.clone().unwrap_or_else(|| self.assumed_claims(record, address));
         // Nobody gives the claims of this token. So it counts as in the proxy if it does not verify.
         let is_unverified = claims.is_empty()
-            && self.plan.jwt.iter().any(|table| token(&table.place, &headers) != Ok(None));
+            && self.settings.jwt.iter().any(|table| token(&table.place, &headers) != Ok(None));
         let token = match is_unverified {
             true => TokenReading::Ignored(TokenFault::NoKeys),
-            false => TokenReading::of_claims(claims, self.plan.first_issuer()),
+            false => TokenReading::of_claims(claims, self.settings.first_issuer()),
         };
         let (cert, token) = (cert.as_deref(), Token(&&token));
         let names = &*reading.route.options().body_fields;
@@ -235,7 +239,7 @@ impl<'p> Judge<'p> {
             };
             match self.limits[limit].iter().position(is_lacking) {
                 Some(fact) => missing.push(MissingFact::Limit(limit, fact)),
-                None => known.push(&self.plan.limits[limit]),
+                None => known.push(&self.settings.limits[limit]),
             }
         }
         let no_route = reading.found.as_ref().err().map(|none| match none {
@@ -255,7 +259,7 @@ impl<'p> Judge<'p> {
                 RehearsedAnswer::Given { status, bytes, lasts }
             }
         };
-        let rule = self.plan.tiers.as_deref();
+        let rule = self.settings.plans.as_deref();
         let answer = self.rehearsal.decide(known.into_iter(), &view, rule, answer, record.time);
         self.decided += 1;
         if self.decided.is_multiple_of(SWEEP_EVERY) {
@@ -276,7 +280,7 @@ impl<'p> Judge<'p> {
     /// The client, by the rules of `server.trusted_proxies`. `None` if the log has no address, or only the
     /// address of a trusted proxy.
     fn client(&self, record: &LogRecord<'_>, headers: &HeaderMap) -> Option<Client> {
-        let trust = &self.plan.server.trust;
+        let trust = &self.settings.server.trust;
         let address = canonical_address(record.client?);
         let itself = || Client { address, via: Vec::new(), peer_trusted: false };
         let header = trust.header.name();

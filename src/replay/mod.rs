@@ -19,7 +19,7 @@ use self::judge::Judge;
 use self::log::LogRecord;
 use self::tally::ReplayTally;
 use crate::limit::time::Timestamp;
-use crate::plan::Plan;
+use crate::settings::Settings;
 
 /// The requests of a log on their way through the limits of one file, or of two.
 pub(crate) struct Replay<'p> {
@@ -38,13 +38,15 @@ pub(crate) struct Side<'p> {
 }
 
 impl<'p> Replay<'p> {
-    /// A replay with new buckets. The requests go through the limits of each plan separately.
+    /// A replay with new buckets. The requests go through the limits of each file separately.
     pub(crate) fn new(
-        plans: impl IntoIterator<Item = &'p Plan>,
+        plans: impl IntoIterator<Item = &'p Settings>,
         assumptions: &[Assumption],
     ) -> Self {
-        let side =
-            |plan| Side { judge: Judge::new(plan, assumptions), tally: ReplayTally::new(plan) };
+        let side = |settings| Side {
+            judge: Judge::new(settings, assumptions),
+            tally: ReplayTally::new(settings),
+        };
         let sides = plans.into_iter().map(side).collect();
         Self { sides, span: None }
     }

@@ -16,8 +16,8 @@ use crate::limit::decision::{Outcome, Verdict};
 use crate::limit::key::Key;
 use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
-use crate::plan::{LimitSpec, Plan};
 use crate::request::network::client_network;
+use crate::settings::{LimitSpec, Settings};
 use crate::throttle::RehearsedLimit;
 
 /// The most clients that are counted one by one, and the most keys of each limit. The requests of all others are
@@ -26,7 +26,7 @@ pub(crate) const MOST_TRACKED: usize = 1_000_000;
 
 /// The counts of one replay.
 pub(crate) struct ReplayTally<'p> {
-    plan: &'p Plan,
+    settings: &'p Settings,
     /// Requests that get an error in place of a decision, by the part of them that is wrong.
     pub(crate) bad: BTreeMap<&'static str, u64>,
     /// Requests that limits refuse, or would refuse but for shadow, because they cannot count them, by the answer in
@@ -38,7 +38,7 @@ pub(crate) struct ReplayTally<'p> {
     pub(crate) clients: HitTable<IpAddr>,
     /// Each limit, and right after it its candidate.
     pub(crate) limits: Vec<LimitTally<'p>>,
-    /// The requests of each route, by the route's index in the plan. The last entry is of those without a route.
+    /// The requests of each route, by the route's index in the settings. The last entry is of those without a route.
     pub(crate) routes: Vec<Slice>,
     /// Requests that are not rejected, but might be: the log does not have all that their limits read.
     pub(crate) undecided: u64,
@@ -114,8 +114,8 @@ impl<K: Hash + Eq + Clone> HitTable<K> {
 
 impl<'p> ReplayTally<'p> {
     /// Nothing counted yet.
-    pub(crate) fn new(plan: &'p Plan) -> Self {
-        let limits: Vec<_> = plan
+    pub(crate) fn new(settings: &'p Settings) -> Self {
+        let limits: Vec<_> = settings
             .limits
             .iter()
             .flat_map(|spec| std::iter::once(spec).chain(&spec.candidate))
@@ -123,13 +123,13 @@ impl<'p> ReplayTally<'p> {
             .collect();
         let indices = limits.iter().map(|limit| limit.spec.name.clone()).zip(0..).collect();
         Self {
-            plan,
+            settings,
             bad: BTreeMap::new(),
             refused: BTreeMap::new(),
             timeline: Timeline::default(),
             clients: HitTable::default(),
             limits,
-            routes: vec![Slice::default(); plan.routes.len() + 1],
+            routes: vec![Slice::default(); settings.routes.len() + 1],
             undecided: 0,
             missing: BTreeMap::new(),
             indices,
@@ -165,7 +165,7 @@ impl<'p> ReplayTally<'p> {
             *self.refused.entry(why.clone()).or_default() += 1;
         }
         let enforces = |missing: &MissingFact| match missing {
-            MissingFact::Limit(limit, _) => self.plan.limits[*limit].mode == Mode::Enforce,
+            MissingFact::Limit(limit, _) => self.settings.limits[*limit].mode == Mode::Enforce,
             MissingFact::Route(_) => true,
         };
         if counted.rejected == 0 && judged.missing.iter().any(enforces) {
@@ -175,9 +175,9 @@ impl<'p> ReplayTally<'p> {
             *self.missing.entry(*missing).or_default() += 1;
         }
         self.timeline.add(now, &counted);
-        self.routes[judged.route.unwrap_or(self.plan.routes.len())].add(&counted);
+        self.routes[judged.route.unwrap_or(self.settings.routes.len())].add(&counted);
         if let Some(client) = judged.client {
-            let client = client_network(client, self.plan.server.prefixes);
+            let client = client_network(client, self.settings.server.prefixes);
             self.clients.add(&client, &counted, now);
         }
     }

@@ -12,7 +12,7 @@ use crate::config;
 use crate::limit::name::Name;
 use crate::observe::events;
 use crate::observe::log_interval::LogInterval;
-use crate::plan::{ListenAddress, Plan};
+use crate::settings::{ListenAddress, Settings};
 use crate::upstream::health::UpstreamState;
 use crate::worker::{ListenerCertificates, Published};
 
@@ -48,20 +48,21 @@ impl Supervisor {
         };
         self.rejected = None;
         let old = self.published.borrow().clone();
-        let mut new = loaded.plan;
+        let mut new = loaded.settings;
         let (admin, decide) = (self.first.admin.listen, self.first.decide.listen.as_ref());
         let admin = admin.map(ListenAddress::Tcp);
         let (has_admin, has_decide) = (new.admin.listen.is_some(), new.decide.listen.is_some());
-        let (of_admin, of_decide) = (old.plan.admin.token.as_ref(), old.plan.decide.token.as_ref());
+        let (of_admin, of_decide) =
+            (old.settings.admin.token.as_ref(), old.settings.decide.token.as_ref());
         keep_token(admin.as_ref(), has_admin, &mut new.admin.token, of_admin);
         keep_token(decide, has_decide, &mut new.decide.token, of_decide);
         let (config, env) = (self.process.config.news(), &config::process_environment);
         let file = (&new, &loaded.text);
-        let changed = config::diff((&old.plan, &config.text), file, env).changed;
-        // Settings that need a restart have the values of the first plan until the end.
+        let changed = config::diff((&old.settings, &config.text), file, env).changed;
+        // What needs a restart keeps the values of the first settings until the end.
         let restart = config::diff((&self.first, &config.first), file, env).restart;
         let new = Arc::new(new);
-        let plans = [&new, &old.plan].map(|plan| plan.plans_file());
+        let plans = [&new, &old.settings].map(|settings| settings.plans_file());
         if let ([Some(file), Some(before)], false) = (plans, is_asked) {
             file.go_on_from(before);
         }
@@ -73,11 +74,11 @@ impl Supervisor {
             }
         }
         let new = published(new, old.certificates.clone(), Some(&old));
-        self.apply(&new, Some(&old.plan));
+        self.apply(&new, Some(&old.settings));
         self.published.send_replace(new.clone());
-        self.retired.push(old.plan.clone());
+        self.retired.push(old.settings.clone());
         events::config_reloaded(&changed);
-        if let (Some(file), Some(before)) = (new.plan.plans_file(), old.plan.plans_file())
+        if let (Some(file), Some(before)) = (new.settings.plans_file(), old.settings.plans_file())
             && let Some(counts) = file.lost_since(before)
         {
             events::plans_loaded(&file.path().display(), counts);
@@ -91,35 +92,35 @@ impl Supervisor {
         self.process.config.reloaded(loaded.text, changes, self.process.wall());
     }
 
-    /// Sets the parts of the process that all workers share to a plan, at the start and at each reload. The workers get
-    /// the plan after this, so they find its limits. `before` is the plan in force.
-    pub(super) fn apply(&mut self, new: &Published, before: Option<&Plan>) {
-        let Published { plan, upstreams, .. } = new;
+    /// Sets the parts of the process that all workers share to these settings, at the start and at each reload. The workers get
+    /// the settings after this, so they find their limits. `before` are the settings in force.
+    pub(super) fn apply(&mut self, new: &Published, before: Option<&Settings>) {
+        let Published { settings, upstreams, .. } = new;
         let now = self.process.clock.now();
-        let most = plan.server.max_connections;
+        let most = settings.server.max_connections;
         if before.is_none_or(|before| before.server.max_connections != most) {
-            self.process.connections.resize(open_files::connections(plan));
+            self.process.connections.resize(open_files::connections(settings));
         }
-        self.process.throttled.configure(plan.log.throttle, plan.log.summary_interval, now);
-        self.process.store.adjust(&plan.store);
-        self.process.store.put_in_force(&plan.limits);
-        self.log.set_level(&plan.log.level);
-        self.export.send_to(plan.trace.otlp.as_ref());
-        self.checks.check(plan.upstreams.iter().zip(upstreams));
+        self.process.throttled.configure(settings.log.throttle, settings.log.summary_interval, now);
+        self.process.store.adjust(&settings.store);
+        self.process.store.put_in_force(&settings.limits);
+        self.log.set_level(&settings.log.level);
+        self.export.send_to(settings.trace.otlp.as_ref());
+        self.checks.check(settings.upstreams.iter().zip(upstreams));
         self.process.adopted.store(now.as_micros(), Ordering::Relaxed);
         self.process.is_config_valid.store(true, Ordering::Relaxed);
     }
 }
 
-/// A plan for the workers. What stays in the plan keeps its state: an upstream that of its servers, a `[jwt.NAME]` its
+/// Settings for the workers. What stays in the settings keeps its state: an upstream that of its servers, a `[jwt.NAME]` its
 /// keys.
 pub(super) fn published(
-    plan: Arc<Plan>,
+    settings: Arc<Settings>,
     certificates: ListenerCertificates,
     before: Option<&Published>,
 ) -> Arc<Published> {
-    let (upstreams, keys) = (upstreams(&plan, before), token_keys(&plan, before));
-    Arc::new(Published { plan, upstreams, keys, certificates })
+    let (upstreams, keys) = (upstreams(&settings, before), token_keys(&settings, before));
+    Arc::new(Published { settings, upstreams, keys, certificates })
 }
 
 /// Keeps the old token of a port if there is no new one, and other machines reach the port or the file has no `listen`
@@ -135,11 +136,12 @@ fn keep_token(
     }
 }
 
-fn upstreams(plan: &Plan, before: Option<&Published>) -> Vec<Arc<UpstreamState>> {
+fn upstreams(settings: &Settings, before: Option<&Published>) -> Vec<Arc<UpstreamState>> {
     let before = before.iter().flat_map(|before| &before.upstreams);
     let known: HashMap<&Name, &UpstreamState> =
         before.map(|state| (state.name(), &**state)).collect();
-    plan.upstreams
+    settings
+        .upstreams
         .iter()
         .map(|spec| Arc::new(UpstreamState::new(spec, known.get(&spec.name).copied())))
         .collect()

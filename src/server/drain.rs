@@ -88,7 +88,7 @@ impl Supervisor {
                     successor.end().await;
                 }
                 service::stopping();
-                self.published.borrow().plan.server.shutdown_delay
+                self.published.borrow().settings.server.shutdown_delay
             }
         };
         events::draining();
@@ -99,7 +99,7 @@ impl Supervisor {
         self.sockets.remove();
         if waited.is_some() {
             self.draining.send_replace(true);
-            let time_limit = self.published.borrow().plan.server.drain_timeout;
+            let time_limit = self.published.borrow().settings.server.drain_timeout;
             // Requests are held for three quarters of the time at most. The last quarter is for their
             // answers.
             self.process.waiting.end_at(Instant::now() + time_limit - time_limit / 4);

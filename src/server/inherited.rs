@@ -10,7 +10,7 @@ use listenfd::ListenFd;
 use socket2::{Domain, Socket, Type};
 
 use super::listen::{ListeningSocket, SETTINGS, SocketFile};
-use crate::plan::ListenAddress;
+use crate::settings::ListenAddress;
 
 /// The number of the first descriptor that is handed over.
 pub(super) const FIRST: RawFd = 3;

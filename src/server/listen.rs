@@ -11,7 +11,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::downstream::Listener;
 use crate::downstream::accept::LONGEST_QUEUE;
-use crate::plan::{ListenAddress, are_both_wildcards};
+use crate::settings::{ListenAddress, are_both_wildcards};
 
 /// The rights of a Unix socket's file: the user and the group of this process may connect.
 const SOCKET_MODE: u32 = 0o660;

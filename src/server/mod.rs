@@ -44,8 +44,8 @@ use crate::observe::events;
 use crate::observe::log::LogGuard;
 use crate::observe::log_interval::{LogInterval, LogIntervals};
 use crate::observe::trace::SpanExport;
-use crate::plan::{ListenerTls, Plan};
 use crate::reload::Reload;
+use crate::settings::{ListenerTls, Settings};
 use crate::tls::server::{CertificateEnd, Certificates};
 use crate::upstream::health::check::HealthChecks;
 use crate::worker::{self, ListenerCertificates, Orders, Process, Published};
@@ -59,7 +59,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// The parts that a process is started with.
 pub(crate) struct Start {
     pub(crate) loaded: Loaded,
-    /// The name of the plan's file, for the log and the admin endpoint.
+    /// The name of the settings' file, for the log and the admin endpoint.
     pub(crate) file: String,
     pub(crate) inherited: InheritedSockets,
     pub(crate) reload: Reload,
@@ -101,12 +101,12 @@ pub(crate) fn run(start: Start) -> Result<(), RunError> {
 /// The process, as its first thread sees it: it starts the workers and keeps them going.
 struct Supervisor {
     process: Arc<Process>,
-    /// The plan at the start. Settings that need a restart are compared with this plan.
-    first: Arc<Plan>,
+    /// The settings at the start. What needs a restart is compared with them.
+    first: Arc<Settings>,
     published: watch::Sender<Arc<Published>>,
-    /// Old plans that workers may still use. The last user of a plan frees its memory. With ten thousand
+    /// Old settings that workers may still use. The last user of settings frees their memory. With ten thousand
     /// routes, this takes time: the last user must be this thread, and not a worker.
-    retired: Vec<Arc<Plan>>,
+    retired: Vec<Arc<Settings>>,
     draining: watch::Sender<bool>,
     stop: watch::Sender<bool>,
     workers: Vec<JoinHandle<io::Result<()>>>,
@@ -135,27 +135,27 @@ struct Supervisor {
 impl Supervisor {
     /// Opens the sockets and starts the workers.
     async fn start(start: Start) -> Result<Self, Box<dyn Error>> {
-        let plan = Arc::new(start.loaded.plan);
+        let settings = Arc::new(start.loaded.settings);
         let occasions =
             Occasions::new().map_err(|error| format!("cannot listen for signals: {error}"))?;
         let command = StartCommand::of_this_process()
             .map_err(|error| format!("cannot find the program's own path: {error}"))?;
-        let workers = plan.server.workers.unwrap_or_else(cores);
-        let most = plan.server.max_connections;
-        let process = Arc::new(Process::new(&plan, Clock::new(), workers, most));
+        let workers = settings.server.workers.unwrap_or_else(cores);
+        let most = settings.server.max_connections;
+        let process = Arc::new(Process::new(&settings, Clock::new(), workers, most));
         if let Some(processes) = start.inherited.processes() {
             process.store.begin_with_processes(processes);
         }
         process.clock.anchor();
         process.config.started(start.file.clone(), start.loaded.text, process.wall());
-        let certificates = certificates(&plan)?;
-        let sockets = sockets::open(&plan, &certificates, workers, start.inherited)?;
-        let first = adopt::published(plan.clone(), certificates, None);
-        let (published, plan_orders) = watch::channel(first.clone());
+        let certificates = certificates(&settings)?;
+        let sockets = sockets::open(&settings, &certificates, workers, start.inherited)?;
+        let first = adopt::published(settings.clone(), certificates, None);
+        let (published, published_orders) = watch::channel(first.clone());
         let (draining, draining_orders) = watch::channel(false);
         let (stop, stop_orders) = watch::channel(false);
         let mut supervisor = Self {
-            first: plan.clone(),
+            first: settings.clone(),
             published,
             retired: Vec::new(),
             draining,
@@ -183,21 +183,24 @@ impl Supervisor {
             () = first_keys(&first.keys) => {}
             () = supervisor.occasions.wait_for_signal() => {}
         }
-        let orders =
-            Orders { plan: plan_orders.clone(), draining: draining_orders, stop: stop_orders };
+        let orders = Orders {
+            published: published_orders.clone(),
+            draining: draining_orders,
+            stop: stop_orders,
+        };
         let workers = sockets.of_workers.into_iter().enumerate();
         supervisor.workers = workers
             .map(|(index, sockets)| worker::start(index, sockets, process.clone(), orders.clone()))
             .collect::<io::Result<Vec<_>>>()
             .map_err(|error| format!("cannot start a worker: {error}"))?;
-        events::config_loaded(&start.file, &plan);
+        events::config_loaded(&start.file, &settings);
         start.loaded.warnings.lines().for_each(|warning| events::config_warning(&warning));
         for (address, setting) in &sockets.addresses {
             events::listening(address, setting);
         }
         if let Some((address, listeners)) = sockets.admin {
             let dropped = supervisor.log.dropped_lines();
-            let admin = Arc::new(Admin::new(process, plan_orders, dropped));
+            let admin = Arc::new(Admin::new(process, published_orders, dropped));
             let accepting = &mut supervisor.admin_listeners;
             accepting.spawn(admin.clone().keep_pulse());
             for listener in listeners {
@@ -251,7 +254,7 @@ impl Supervisor {
                     let refused = refused.collect::<Vec<_>>().join("; ");
                     events::all_in_shadow(Some(&*refused).filter(|it| !it.is_empty()));
                 }
-                self.retired.retain(|plan| Arc::strong_count(plan) > 1);
+                self.retired.retain(|settings| Arc::strong_count(settings) > 1);
                 if let Some(index) = self.workers.iter().position(JoinHandle::is_finished) {
                     return Err(match self.workers.swap_remove(index).join() {
                         Ok(Ok(())) => "a worker ended".to_owned(),
@@ -277,10 +280,10 @@ impl Supervisor {
 
     /// Writes the log's summaries that are due. At the end of the process all are.
     fn write_summaries(&mut self, is_end: bool) {
-        let plan = &self.published.borrow().plan;
-        let interval = Some(plan.log.summary_interval).filter(|_| !is_end);
+        let settings = &self.published.borrow().settings;
+        let interval = Some(settings.log.summary_interval).filter(|_| !is_end);
         self.process.write_summaries(interval);
-        self.candidates.write(plan, interval, self.process.clock.now(), Instant::now());
+        self.candidates.write(settings, interval, self.process.clock.now(), Instant::now());
     }
 
     fn sweep(&mut self) {
@@ -302,7 +305,7 @@ impl Supervisor {
                 Some(Err(error)) => events::certificates_rejected(&error, error.advice),
             }
         }
-        plans::look(&published.plan);
+        plans::look(&published.settings);
         for end in published.certificate_ends() {
             let days = end.days(now);
             if days < CertificateEnd::NEAR && self.expiry_lines.next((end.file.clone(), days < 0)) {
@@ -315,7 +318,7 @@ impl Supervisor {
         self.published.borrow().upstreams.iter().for_each(|upstream| upstream.end_pauses());
         self.checks.try_again();
         // The file is read again, because a file that it names may be correct now.
-        let plans = published.plan.plans_file().and_then(|file| file.last_read.age());
+        let plans = published.settings.plans_file().and_then(|file| file.last_read.age());
         if let Some(line) = &mut self.rejected
             && (plans.is_some_and(|age| line.is_over(age, Instant::now()))
                 || line.next(STILL_WRONG, Instant::now()))
@@ -325,8 +328,8 @@ impl Supervisor {
     }
 }
 
-fn certificates(plan: &Plan) -> Result<ListenerCertificates, String> {
-    let [server, decide] = plan.listener_tls().map(|(name, tls)| {
+fn certificates(settings: &Settings) -> Result<ListenerCertificates, String> {
+    let [server, decide] = settings.listener_tls().map(|(name, tls)| {
         let new = |tls: &ListenerTls| Certificates::new(tls.files.clone(), (*tls.material).clone());
         let certificates = tls.map(new).transpose();
         certificates.map_err(|error| format!("cannot use the certificates of {name}: {error}"))

@@ -1,17 +1,17 @@
 //! The limit on file descriptors, and the number of connections that this limit allows.
 
 use crate::observe::events;
-use crate::plan::Plan;
+use crate::settings::Settings;
 
 /// Descriptors for other purposes than client connections and upstream connections.
 const OTHER_FILES: u64 = 256;
 
-/// Raises the limit for the connections of this plan. Returns how many connections to accept at once: less than
+/// Raises the limit for the connections of these settings. Returns how many connections to accept at once: less than
 /// `max_connections` if there are too few descriptors.
-pub(super) fn connections(plan: &Plan) -> usize {
-    let most = plan.server.max_connections;
+pub(super) fn connections(settings: &Settings) -> usize {
+    let most = settings.server.max_connections;
     // Each connection has one to the client, one to the upstream, and one to a proxy that asks.
-    let each = 2 + u64::from(plan.decide.listen.is_some());
+    let each = 2 + u64::from(settings.decide.listen.is_some());
     let all = u64::try_from(most).unwrap_or(u64::MAX).saturating_mul(each);
     let wanted = all.saturating_add(OTHER_FILES);
     match rlimit::increase_nofile_limit(wanted) {

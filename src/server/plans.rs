@@ -3,19 +3,19 @@
 use tokio::task::spawn_blocking;
 
 use crate::observe::events;
-use crate::plan::Plan;
-use crate::tier::TierRule;
+use crate::plans::PlanRule;
+use crate::settings::Settings;
 
 /// Looks at the file of this plan. It may be large, so it is read on a thread of its own: neither requests nor the admin
 /// endpoint wait.
-pub(super) fn look(plan: &Plan) {
-    if let Some(rule) = plan.tiers.clone() {
+pub(super) fn look(settings: &Settings) {
+    if let Some(rule) = settings.plans.clone() {
         // A panic has its own line, and the next look may succeed.
         spawn_blocking(move || look_at(&rule));
     }
 }
 
-fn look_at(rule: &TierRule) {
+fn look_at(rule: &PlanRule) {
     let Some(file) = &rule.file else { return };
     let path = file.path().display();
     match file.look() {

@@ -1,4 +1,4 @@
-//! The listening sockets of the process, by its plan.
+//! The listening sockets of the process, by its settings.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,7 +7,7 @@ use super::ListenerCertificates;
 use super::inherited::{InheritedSockets, Predecessor};
 use super::listen::{self, ADMIN, DECIDE, ListeningSocket, SERVER, SocketFile, TLS};
 use crate::downstream::{Listener, Port};
-use crate::plan::{ListenAddress, Plan};
+use crate::settings::{ListenAddress, Settings};
 
 /// Sockets that were opened, and not handed to a worker yet.
 pub(super) struct OpenedSockets {
@@ -49,7 +49,7 @@ impl KeptSockets {
     }
 }
 
-/// An address of the plan.
+/// An address of the settings.
 struct PlannedAddress {
     address: ListenAddress,
     setting: &'static str,
@@ -57,34 +57,34 @@ struct PlannedAddress {
     port: Option<Port>,
 }
 
-/// The addresses of a plan. With certificates there are TLS listeners.
-fn planned(plan: &Plan, [server, decide]: &ListenerCertificates) -> Vec<PlannedAddress> {
-    let plain = plan.server.listen.iter().cloned();
+/// The addresses of settings. With certificates there are TLS listeners.
+fn planned(settings: &Settings, [server, decide]: &ListenerCertificates) -> Vec<PlannedAddress> {
+    let plain = settings.server.listen.iter().cloned();
     let plain = plain.map(|address| (address, SERVER, Some(Port::Plain)));
-    let tls = plan.server.tls.iter().flat_map(|tls| &tls.listen).zip(server.iter().cycle());
+    let tls = settings.server.tls.iter().flat_map(|tls| &tls.listen).zip(server.iter().cycle());
     let tls = tls.map(|(address, certificates)| {
         let port = Port::Tls(certificates.clone());
         (ListenAddress::Tcp(*address), TLS, Some(port))
     });
-    let asked = plan.decide.listen.iter().cloned();
+    let asked = settings.decide.listen.iter().cloned();
     let asked = asked.map(|address| (address, DECIDE, Some(Port::Decide(decide.clone()))));
-    let admin = plan.admin.listen.map(ListenAddress::Tcp);
+    let admin = settings.admin.listen.map(ListenAddress::Tcp);
     let admin = admin.map(|address| (address, ADMIN, None));
     let all = plain.chain(tls).chain(asked).chain(admin);
     all.map(|(address, setting, port)| PlannedAddress { address, setting, port }).collect()
 }
 
-/// Opens the sockets of a plan for this number of workers, or takes the sockets that were handed over.
+/// Opens the sockets of settings for this number of workers, or takes the sockets that were handed over.
 ///
 /// # Errors
-/// If one of the addresses cannot be listened on, or a socket was handed over that the plan does not name.
+/// If one of the addresses cannot be listened on, or a socket was handed over that the settings do not name.
 pub(super) fn open(
-    plan: &Plan,
+    settings: &Settings,
     certificates: &ListenerCertificates,
     workers: usize,
     mut inherited: InheritedSockets,
 ) -> Result<OpenedSockets, String> {
-    let planned = planned(plan, certificates);
+    let planned = planned(settings, certificates);
     let inherited_of = |it: &PlannedAddress| inherited.take(&it.address, it.setting);
     let taken: Vec<_> = planned.iter().map(inherited_of).collect();
     let mut opened = OpenedSockets {

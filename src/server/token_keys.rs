@@ -15,7 +15,7 @@ use crate::file::{FileWatch, LARGEST, STILL_WRONG, is_passing};
 use crate::jwt::keys::{KeySet, KeySetError, SharedKeys};
 use crate::observe::events;
 use crate::observe::log_interval::LogInterval;
-use crate::plan::{JwksUrl, JwtSpec, KeySetLocation, Plan};
+use crate::settings::{JwksUrl, JwtSpec, KeySetLocation, Settings};
 use crate::upstream::fetch::fetch_keys;
 use crate::worker::Published;
 
@@ -40,11 +40,11 @@ const FIRST_KEYS: Duration = Duration::from_secs(5);
 /// How often a start looks whether they have come.
 const LOOK_FOR_FIRST: Duration = Duration::from_millis(10);
 
-/// The keys of each table. A table that stays in the plan goes on to be read again. If only its URL or file stays, or
+/// The keys of each table. A table that stays in the settings goes on to be read again. If only its URL or file stays, or
 /// another table has it now, the keys stay until they are read again: their server may be away.
-pub(super) fn token_keys(plan: &Plan, before: Option<&Published>) -> Vec<Arc<SharedKeys>> {
+pub(super) fn token_keys(settings: &Settings, before: Option<&Published>) -> Vec<Arc<SharedKeys>> {
     let before = before.map_or(&[][..], |before| &before.keys);
-    let keys = plan.jwt.iter().map(|spec| {
+    let keys = settings.jwt.iter().map(|spec| {
         let known = before.iter().find(|keys| keys.spec == *spec).cloned();
         known.unwrap_or_else(|| {
             let keys = Arc::new(SharedKeys::new(spec.clone()));

@@ -21,8 +21,8 @@ use crate::limit::decide::Ask;
 use crate::limit::decision::Decision;
 use crate::limit::key::Key;
 use crate::limit::time::{Now, Timestamp};
-use crate::plan::{KeyDisplay, LimitSpec, StoreSpec};
 use crate::redis::CallError;
+use crate::settings::{KeyDisplay, LimitSpec, StoreSpec};
 
 /// One worker's access to the buckets. Every `now` is a time by the process's clock, which never steps.
 pub struct Store {

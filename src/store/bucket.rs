@@ -7,8 +7,8 @@ use super::name::BucketKey;
 use crate::limit::algorithm::{Algorithm, Receipt};
 use crate::limit::decide::Ask;
 use crate::limit::decision::Decision;
-use crate::plan::LimitSpec;
 use crate::redis::HashSlot;
+use crate::settings::LimitSpec;
 
 /// A question about one bucket.
 #[derive(Clone, Copy, Debug)]

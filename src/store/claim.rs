@@ -22,7 +22,7 @@ use crate::limit::Mode;
 use crate::limit::algorithm::{Algorithm, Receipt};
 use crate::limit::decide::Ask;
 use crate::limit::decision::{Decision, Outcome, Verdict};
-use crate::plan::{LimitSpec, OnStoreError};
+use crate::settings::{LimitSpec, OnStoreError};
 
 /// One limit's part in one request.
 #[derive(Debug)]

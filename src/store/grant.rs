@@ -15,8 +15,8 @@ use super::queue::{BucketQueue, QueueId, QueuePlace, QueuedRequest};
 use crate::limit::algorithm::{Algorithm, Difference, Receipt};
 use crate::limit::decide::Ask;
 use crate::limit::time::Timestamp;
-use crate::plan::response::UsedSource;
-use crate::plan::{CostSpec, LimitSpec};
+use crate::settings::response::UsedSource;
+use crate::settings::{CostSpec, LimitSpec};
 
 /// A time, and the [`Instant`] at which it was read. From both the present time can be calculated.
 #[derive(Clone, Copy, Debug)]

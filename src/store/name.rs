@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use crate::limit::algorithm::Algorithm;
 use crate::limit::key::Key;
-use crate::plan::{KeyDisplay, LimitSpec};
 use crate::request::key::hash;
+use crate::settings::{KeyDisplay, LimitSpec};
 
 /// A longer key is replaced by its hash. Otherwise a client that chooses long paths could fill Redis's
 /// memory with names.

@@ -19,8 +19,8 @@ use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
 use crate::observe::events;
 use crate::observe::repeated::{Repeated, UnsettledCosts};
-use crate::plan::{LimitSpec, OnStoreError, StoreLocation, StoreSpec};
 use crate::redis::{ClusterServer, RedisNodes};
+use crate::settings::{LimitSpec, OnStoreError, StoreLocation, StoreSpec};
 
 /// Redis counts a process that has died for this time. The other processes count it for the same time again.
 pub(super) const LEASE: Duration = Duration::from_secs(10);

@@ -8,8 +8,8 @@ use tracing::warn;
 use crate::limit::name::Name;
 use crate::observe::log_interval::LogIntervals;
 use crate::observe::millis;
-use crate::plan::LimitSpec;
 use crate::redis::CallError;
+use crate::settings::LimitSpec;
 
 /// A warning about a limit is not repeated for this time.
 const SILENCE: Duration = Duration::from_secs(600);

@@ -15,12 +15,12 @@ use crate::limit::key::Key;
 use crate::limit::rate::{Cost, MAX_TOKENS};
 use crate::limit::time::Now;
 use crate::limit::waiting::MaxWait;
-use crate::plan::{ChosenFigures, CostSpec, Figures, FiguresOf, LimitSpec};
+use crate::plans::{PlanRule, RequestPlan};
 use crate::request::body_length;
 use crate::request::key::{KeyError, View};
 use crate::request::name::has_ambiguous_alias;
+use crate::settings::{ChosenFigures, CostSpec, Figures, FiguresOf, LimitSpec};
 use crate::store::{Claim, Store};
-use crate::tier::{RequestTier, TierRule};
 
 /// Gathers the limits of `specs` that apply to this request now. A limit whose figures let everything pass is left out.
 /// The first limit with `plans` reads the plan of the request by `rule`. Without a rule the request has no plan.
@@ -31,19 +31,19 @@ use crate::tier::{RequestTier, TierRule};
 pub(super) fn gather<'p>(
     specs: impl Iterator<Item = &'p Arc<LimitSpec>>,
     request: &View<'_>,
-    rule: Option<&'p TierRule>,
+    rule: Option<&'p PlanRule>,
     store: &Store,
     now: Now,
     open: &mut Open<'p>,
 ) -> Result<(), Refused<'p>> {
-    let mut tier = None;
+    let mut plan = None;
     for spec in specs {
         // A request that takes nothing changes nothing for a limit in shadow.
         let is_look_in_shadow = request.cost == Some(0) && spec.mode != Mode::Enforce;
         if !request.has_end && spec.awaits_end() || is_look_in_shadow {
             continue;
         }
-        match apply(spec, request, (rule, &mut tier), store, now, open) {
+        match apply(spec, request, (rule, &mut plan), store, now, open) {
             // Only an enforcing limit stops a request.
             Err(NotCounted::Refused(refused)) if spec.mode == Mode::Enforce => return Err(refused),
             Err(NotCounted::Refused(refused)) => {
@@ -97,12 +97,12 @@ impl<'f, 'p: 'f> Applied<'f, 'p> {
     fn of(
         limit: &'p Arc<LimitSpec>,
         key: &Key,
-        tier: Option<&RequestTier<'p>>,
+        plan: Option<&RequestPlan<'p>>,
         running: Option<&'f Figures>,
         request: &View<'_>,
         now: Now,
     ) -> Result<Self, NotCounted<'p>> {
-        let in_plan = tier.and_then(|tier| limit.of_tier(tier.name?));
+        let in_plan = plan.and_then(|plan| limit.of_plan(plan.name?));
         let ChosenFigures { figures, of, key_name } = limit.choose(key, in_plan, running);
         let algorithm = figures.at(now);
         let candidate = limit.candidate.as_ref().filter(|_| of == FiguresOf::Limit);
@@ -116,7 +116,7 @@ impl<'f, 'p: 'f> Applied<'f, 'p> {
             false => None,
         };
         let key_name = key_name.map(KeyName::Override);
-        let key_name = key_name.or_else(|| KeyName::of_line(limit, tier?));
+        let key_name = key_name.or_else(|| KeyName::of_line(limit, plan?));
         let spec = in_plan.filter(|_| of != FiguresOf::Override).unwrap_or(limit);
         Ok(Self { spec, figures, algorithm, of, candidate, cost, key_name })
     }
@@ -129,14 +129,14 @@ impl<'f, 'p: 'f> Applied<'f, 'p> {
 /// If the limit does not count the request.
 pub(crate) fn applied<'p>(
     spec: &'p Arc<LimitSpec>,
-    rule: Option<&'p TierRule>,
+    rule: Option<&'p PlanRule>,
     request: &View<'_>,
     now: Now,
 ) -> Result<(Key, Applied<'p, 'p>), NotCounted<'p>> {
     let key = read_key(spec, request)?;
     let mut read = None;
-    let tier = read_tier(spec, request, (rule, &mut read))?;
-    let applied = Applied::of(spec, &key, tier, None, request, now)?;
+    let plan = read_plan(spec, request, (rule, &mut read))?;
+    let applied = Applied::of(spec, &key, plan, None, request, now)?;
     Ok((key, applied))
 }
 
@@ -153,18 +153,18 @@ fn unreadable<'p>(spec: &'p LimitSpec, error: KeyError) -> NotCounted<'p> {
 }
 
 /// How the request's plan is found, and the plan once it has been read.
-type ReadTier<'t, 'p> = (Option<&'p TierRule>, &'t mut Option<RequestTier<'p>>);
+type ReadPlan<'t, 'p> = (Option<&'p PlanRule>, &'t mut Option<RequestPlan<'p>>);
 
 /// The request's plan. It is read only for a limit that has plans, and once for all of them.
-fn read_tier<'t, 'p>(
+fn read_plan<'t, 'p>(
     spec: &'p LimitSpec,
     request: &View<'_>,
-    (rule, read): ReadTier<'t, 'p>,
-) -> Result<Option<&'t RequestTier<'p>>, NotCounted<'p>> {
-    let Some(rule) = rule.filter(|_| !spec.tiers.is_empty()) else { return Ok(None) };
+    (rule, read): ReadPlan<'t, 'p>,
+) -> Result<Option<&'t RequestPlan<'p>>, NotCounted<'p>> {
+    let Some(rule) = rule.filter(|_| !spec.plans.is_empty()) else { return Ok(None) };
     if read.is_none() {
-        let tier = rule.tier(request);
-        *read = Some(tier.map_err(|error| unreadable(spec, error))?);
+        let plan = rule.plan(request);
+        *read = Some(plan.map_err(|error| unreadable(spec, error))?);
     }
     Ok(read.as_ref())
 }
@@ -173,7 +173,7 @@ fn read_tier<'t, 'p>(
 fn apply<'p>(
     limit: &'p Arc<LimitSpec>,
     request: &View<'_>,
-    tier: ReadTier<'_, 'p>,
+    plan: ReadPlan<'_, 'p>,
     store: &Store,
     now: Now,
     Open { limits, beside, .. }: &mut Open<'p>,
@@ -189,8 +189,8 @@ fn apply<'p>(
     };
     let running = store.running_figures(spec, &key);
     let figures = running.as_ref().map(|running| &running.figures);
-    let tier = read_tier(spec, request, tier)?;
-    let applied = Applied::of(spec, key.plain(), tier, figures, request, now)?;
+    let plan = read_plan(spec, request, plan)?;
+    let applied = Applied::of(spec, key.plain(), plan, figures, request, now)?;
     let Applied { spec, algorithm, of, candidate, cost: Some(cost), key_name, .. } = applied else {
         return Ok(());
     };

@@ -48,8 +48,8 @@ use crate::limit::time::Timestamp;
 use crate::observe::metrics::{DecisionKind, WorkerMetrics};
 use crate::observe::throttled::Throttled;
 use crate::observe::trace::LimitAnswers;
-use crate::plan::Plan;
 use crate::request::key::View;
+use crate::settings::Settings;
 use crate::store::{Claim, Moment, Store, Unavailable};
 
 /// One worker's access to the limits.
@@ -66,8 +66,8 @@ pub(crate) struct Throttle {
 /// A request whose limits decide.
 #[derive(Clone, Copy)]
 pub(crate) struct LimitedRequest<'r, 'p> {
-    /// The plan under which it began.
-    pub(crate) plan: &'p Plan,
+    /// The settings under which it began.
+    pub(crate) settings: &'p Settings,
     pub(crate) view: &'r View<'r>,
     /// When it began.
     pub(crate) now: Timestamp,
@@ -92,7 +92,7 @@ pub(crate) struct Admission {
 }
 
 impl Throttle {
-    /// Lets a request pass, perhaps after a wait, or refuses it. `limits` has the indexes of its limits in the plan.
+    /// Lets a request pass, perhaps after a wait, or refuses it. `limits` has the indexes of its limits in the settings.
     /// Asks the store at most once. Whether the request passes or not, `quotas` gets what the answer tells the client,
     /// and `traced` gets the decisions for the request's span, if it has one.
     ///
@@ -130,11 +130,11 @@ impl Throttle {
     /// If a key or a cost cannot be read from the request.
     pub(crate) fn begin<'p>(
         &self,
-        LimitedRequest { plan, view, now }: LimitedRequest<'_, 'p>,
+        LimitedRequest { settings, view, now }: LimitedRequest<'_, 'p>,
         limits: &[u32],
         open: &mut Open<'p>,
     ) -> Result<(), Refused<'p>> {
-        let (specs, rule) = (plan.limits_at(limits), plan.tiers.as_deref());
+        let (specs, rule) = (settings.limits_at(limits), settings.plans.as_deref());
         let gathered = gather(specs, view, rule, &self.store, self.store.both(now), open);
         gathered.inspect_err(|refused| {
             if let Refused::Key { limit, .. } = refused {
@@ -260,13 +260,13 @@ impl Throttle {
     /// The answer of the limit that refuses a request.
     fn refused<'p>(
         &self,
-        LimitedRequest { plan, .. }: LimitedRequest<'_, 'p>,
+        LimitedRequest { settings, .. }: LimitedRequest<'_, 'p>,
         limit: &RequestLimit<'p>,
         retry_after: Option<Duration>,
     ) -> Refused<'p> {
         let Claim { spec, key, ask, .. } = &limit.claim;
         let of_ban = spec.ban.as_ref().filter(|_| limit.is_banned).map(|ban| &ban.answer);
-        let answer = of_ban.or(spec.reject.as_ref()).unwrap_or(&plan.reject);
+        let answer = of_ban.or(spec.reject.as_ref()).unwrap_or(&settings.reject);
         let retry_after = match ask.algorithm {
             // The wait for a slot is the same guess for all. Clients that were rejected at different moments come back
             // at different moments anyway.

@@ -10,8 +10,8 @@ use http::{HeaderMap, StatusCode};
 use super::usage::{self, Reader};
 use crate::limit::algorithm::{Algorithm, Difference};
 use crate::limit::time::Timestamp;
-use crate::plan::CostSpec;
-use crate::plan::response::{UnknownUse, UsedSource};
+use crate::settings::CostSpec;
+use crate::settings::response::{UnknownUse, UsedSource};
 use crate::store::{Grant, Store};
 
 /// The most bursts that one response can take if its limit sets no maximum.
@@ -250,17 +250,18 @@ mod tests {
 
     use crate::limit::rate::Cost;
     use crate::limit::time::Timestamp;
-    use crate::plan::testing::plan_with;
-    use crate::plan::{Figures, KeyDisplay};
+    use crate::settings::testing::settings_with;
+    use crate::settings::{Figures, KeyDisplay};
     use crate::store::{Claim, Moment, ProcessStore, Store};
 
     /// The grant of 4 tokens by a limit with a burst of 10 and these lines.
     fn held(lines: &str) -> HeldGrant {
-        let plan = plan_with(&format!("rate = \"10/h\"\n{lines}"));
-        let spec = &plan.limits[0];
+        let settings = settings_with(&format!("rate = \"10/h\"\n{lines}"));
+        let spec = &settings.limits[0];
         let Figures::Limited(algorithm) = spec.figures else { panic!("{lines}") };
         let ask = Ask { cost: Cost::new(4).unwrap(), ..Ask::for_one(algorithm) };
-        let store = Store::new(ProcessStore::new(&plan.store), &plan.store, KeyDisplay::Plain);
+        let store =
+            Store::new(ProcessStore::new(&settings.store), &settings.store, KeyDisplay::Plain);
         let mut claim = Claim::new(&store, spec, Key::of([None]).into(), ask);
         store.take_locally(&mut [&mut claim], Moment::now(Timestamp::MIN));
         Permit::from_iter(claim.take_held()).0.pop().unwrap()

@@ -10,7 +10,7 @@ use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::{Decision, Outcome, whole_seconds};
 use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
-use crate::plan::{Figures, LimitSpec};
+use crate::settings::{Figures, LimitSpec};
 use crate::store::Claim;
 
 /// What an enforcing limit says to a client, for the `ratelimit` fields (`answer/quotas.rs`).

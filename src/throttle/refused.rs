@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::limit::name::Name;
 use crate::limit::rate::Cost;
-use crate::plan::AnswerSpec;
 use crate::request::key::{KeyError, TokenFault};
+use crate::settings::AnswerSpec;
 
 /// Why the limits do not let a request pass.
 #[derive(Debug, thiserror::Error)]

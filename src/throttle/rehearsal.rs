@@ -21,10 +21,10 @@ use crate::limit::decide::PerAsk;
 use crate::limit::decision::{Decision, Verdict};
 use crate::limit::key::Key;
 use crate::limit::time::Timestamp;
-use crate::plan::{LimitSpec, Plan, StoreLocation, StoreSpec};
+use crate::plans::PlanRule;
 use crate::request::key::View;
+use crate::settings::{LimitSpec, Settings, StoreLocation, StoreSpec};
 use crate::store::{self, Claim, Moment, ProcessStore, Store};
-use crate::tier::TierRule;
 
 /// The buckets of one rehearsal, and its requests that have not ended.
 pub(crate) struct Rehearsal {
@@ -83,11 +83,11 @@ enum RehearsedEnd {
 }
 
 impl Rehearsal {
-    /// A rehearsal with new buckets. They live in this process, even if `plan` keeps its buckets in Redis.
-    pub(crate) fn new(plan: &Plan) -> Self {
-        let spec = StoreSpec { location: StoreLocation::Memory, ..plan.store.clone() };
+    /// A rehearsal with new buckets. They live in this process, even if `settings` keep their buckets in Redis.
+    pub(crate) fn new(settings: &Settings) -> Self {
+        let spec = StoreSpec { location: StoreLocation::Memory, ..settings.store.clone() };
         let shared = ProcessStore::new(&spec);
-        let store = Store::new(Arc::clone(&shared), &spec, plan.log.keys);
+        let store = Store::new(Arc::clone(&shared), &spec, settings.log.keys);
         let (waiting, open) = (Waiting::default(), BTreeMap::new());
         Self { shared, store, waiting, open, opened: 0 }
     }
@@ -101,7 +101,7 @@ impl Rehearsal {
         &mut self,
         specs: impl Iterator<Item = &'p Arc<LimitSpec>>,
         request: &View<'_>,
-        rule: Option<&'p TierRule>,
+        rule: Option<&'p PlanRule>,
         answer: RehearsedAnswer,
         now: Timestamp,
     ) -> Result<RehearsedRequest<'p>, Refused<'p>> {

@@ -13,9 +13,9 @@ use crate::limit::decide::PerAsk;
 use crate::limit::decision::Outcome;
 use crate::observe::metrics::DecisionKind;
 use crate::observe::top_keys::KeyLabel;
-use crate::plan::{FiguresOf, LimitSpec};
+use crate::plans::{PlanLine, RequestPlan};
+use crate::settings::{FiguresOf, LimitSpec};
 use crate::store::{Claim, Decider};
-use crate::tier::{RequestTier, TierLine};
 
 /// A limit that applies to a request, or the candidate of one.
 pub(super) struct RequestLimit<'p> {
@@ -73,15 +73,15 @@ pub(super) enum KeyName<'p> {
     /// From an override in the file.
     Override(&'p str),
     /// From a line of the plans file.
-    Line(TierLine),
+    Line(PlanLine),
 }
 
 impl KeyName<'_> {
     /// The name in the line of the plans file. `None` if the line has no name, or if the limit's key has no part by
     /// which the line was found.
-    pub(super) fn of_line(limit: &LimitSpec, tier: &RequestTier<'_>) -> Option<Self> {
-        let line = tier.line.as_ref()?;
-        let is_counted = tier.by.sources.iter().any(|by| limit.key.sources.contains(by));
+    pub(super) fn of_line(limit: &LimitSpec, plan: &RequestPlan<'_>) -> Option<Self> {
+        let line = plan.line.as_ref()?;
+        let is_counted = plan.by.sources.iter().any(|by| limit.key.sources.contains(by));
         (is_counted && line.name().is_some()).then(|| Self::Line(line.clone()))
     }
 

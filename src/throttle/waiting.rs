@@ -143,8 +143,8 @@ mod tests {
     use crate::limit::key::Key;
 
     use crate::limit::time::Timestamp;
-    use crate::plan::testing::plan_with;
-    use crate::plan::{Figures, KeyDisplay};
+    use crate::settings::testing::settings_with;
+    use crate::settings::{Figures, KeyDisplay};
     use crate::store::{BucketAsk, Claim, Moment, ProcessStore, Store};
 
     fn name(text: &str) -> Name {
@@ -201,9 +201,10 @@ mod tests {
     /// stepped back, and the bucket gained that time twice.
     #[tokio::test(start_paused = true)]
     async fn a_request_that_leaves_late_sets_no_bucket_back() {
-        let plan = plan_with("rate = \"10/10s\"\nwait = \"1m\"");
-        let store = Store::new(ProcessStore::new(&plan.store), &plan.store, KeyDisplay::Plain);
-        let spec = &plan.limits[0];
+        let settings = settings_with("rate = \"10/10s\"\nwait = \"1m\"");
+        let store =
+            Store::new(ProcessStore::new(&settings.store), &settings.store, KeyDisplay::Plain);
+        let spec = &settings.limits[0];
         let Figures::Limited(algorithm) = spec.figures else { panic!("no figures") };
         let ask = Ask { max_wait: spec.wait, ..Ask::for_one(algorithm) };
         let came = Moment::now(Timestamp::from_micros(1 << 50).unwrap());

@@ -19,7 +19,7 @@ use super::purpose::Purpose;
 use super::stream::{ServerStream, ServerTransport, tcp_of};
 use super::trailers::{MOST_IN_ANSWER, WatchedFrames, list_bound};
 use crate::observe::events;
-use crate::plan::{Endpoint, Scheme, ServerAddress, UpstreamSpec};
+use crate::settings::{Endpoint, Scheme, ServerAddress, UpstreamSpec};
 use crate::tls::{self, H2, HTTP_1_1};
 use crate::wire::dialer::Dialer;
 use crate::wire::streams::{CONNECTION_WINDOW, StreamCosts};

@@ -30,7 +30,7 @@ use super::progress::BodyEnd;
 use super::purpose::Purpose;
 use super::stream::{ServerStream, ServerTransport, SocketState};
 use super::trailers::WatchedFrames;
-use crate::plan::{Scheme, ServerAddress};
+use crate::settings::{Scheme, ServerAddress};
 use crate::wire::streams::StreamCosts;
 
 /// The most requests at once on one HTTP/2 connection: what servers commonly allow (RFC 9113, 6.5.2). A

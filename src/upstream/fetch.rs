@@ -12,7 +12,7 @@ use super::body::RequestBody;
 use super::connect::Connector;
 use super::{Purpose, ServerFailure, UpstreamError};
 use crate::jwt::keys::{KeySet, KeySetError};
-use crate::plan::{JwksUrl, UpstreamSpec};
+use crate::settings::{JwksUrl, UpstreamSpec};
 use crate::wire::dialer::Dialer;
 
 /// How the server's log names the client.

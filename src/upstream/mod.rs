@@ -46,7 +46,7 @@ use self::health::{ClientId, UpstreamState};
 use self::pool::Pool;
 use self::retry::RetryBudget;
 use self::server::Server;
-use crate::plan::UpstreamSpec;
+use crate::settings::UpstreamSpec;
 
 pub(crate) use self::error::Cause;
 pub(crate) use self::error::{ServerFailure, UpstreamError};

@@ -19,7 +19,7 @@ use super::{
     ConnectionLease, Purpose, RequestPermit, Sending, Unanswered, Upstream, UpstreamError,
     UpstreamResponse,
 };
-use crate::plan::Scheme;
+use crate::settings::Scheme;
 
 impl Upstream {
     /// Sends a request (in origin form) and waits for the response's head. `asked` gets the server before it

@@ -18,7 +18,7 @@ use super::purpose::Purpose;
 use super::queue::RequestPermit;
 use super::stream::ServerStream;
 use crate::observe::metrics::UpstreamFailure;
-use crate::plan::{Scheme, ServerAddress};
+use crate::settings::{Scheme, ServerAddress};
 use crate::wire::streams::StreamCosts;
 
 /// The most server connections that stay with one connection of a client. A client of HTTP/2 may have many

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::plan::ServerSpec;
+use crate::settings::ServerSpec;
 
 /// The time-outs in force for all clients of a worker. A reload changes them, also for the connections that are
 /// open.

@@ -13,9 +13,9 @@ use crate::limit::name::Name;
 use crate::limit::rate::Cost;
 use crate::limit::waiting::MaxWait;
 use crate::observe::{events, millis_up};
-use crate::plan::{Figures, FiguresOf, LimitSpec, OnStoreError, Plan};
 use crate::redis::CallError;
 use crate::request::overrides::KeyOverrides;
+use crate::settings::{Figures, FiguresOf, LimitSpec, OnStoreError, Settings};
 use crate::store::{BucketAsk, BucketKey};
 
 /// See [`Admin::figures`].
@@ -29,13 +29,13 @@ impl Admin {
     /// The tokens that a bucket has left, its figures, and when it is full again.
     pub(super) async fn bucket(
         &self,
-        plan: &Plan,
+        settings: &Settings,
         spec: &LimitSpec,
         key: &AskedKey,
     ) -> Result<AdminResponse, ApiProblem> {
-        let bucket = &key_of(plan, spec, key)?;
+        let bucket = &key_of(settings, spec, key)?;
         let running = self.listed(spec.name.as_str(), &key.text);
-        let (figures, tier, note) = self.figures(plan, spec, key);
+        let (figures, plan, note) = self.figures(settings, spec, key);
         let mut algorithm = figures.at(self.clocks());
         let (mut remaining, mut retry, mut held, mut reset) = (None, None, None, None);
         let mut is_here = false;
@@ -46,7 +46,7 @@ impl Admin {
                 (remaining, retry) = (Some(0), ban.and_then(|ban| ban.left).map(millis_up));
             }
             Some(algorithm) => {
-                let in_plan = tier.as_ref().and_then(|tier| spec.of_tier(tier));
+                let in_plan = plan.as_ref().and_then(|plan| spec.of_plan(plan));
                 let mut ask = ask(in_plan.map_or(spec, |plan| plan), bucket, *algorithm);
                 let decision = match self.look(&ask, false).await {
                     Err(CallError::Away | CallError::NotConnected | CallError::TimedOut)
@@ -74,7 +74,7 @@ impl Admin {
             "algorithm": algorithm.map(|it| it.name()),
             "rate": figures.rate(),
             "burst": algorithm.and_then(|it| it.known_capacity()),
-            "plan": tier.as_ref().map(Name::as_str),
+            "plan": plan.as_ref().map(Name::as_str),
             "note": note,
             "plans": plans(spec),
             "remaining": remaining,
@@ -89,12 +89,12 @@ impl Admin {
     /// Resets a bucket.
     pub(super) async fn forget(
         &self,
-        plan: &Plan,
+        settings: &Settings,
         spec: &LimitSpec,
         key: &AskedKey,
     ) -> Result<AdminResponse, ApiProblem> {
-        let bucket = &key_of(plan, spec, key)?;
-        let figures = [&self.figures(plan, spec, key).0, &spec.figures];
+        let bucket = &key_of(settings, spec, key)?;
+        let figures = [&self.figures(settings, spec, key).0, &spec.figures];
         let mut algorithms = figures.into_iter().filter_map(|figures| figures.at(self.clocks()));
         if let Some(algorithm) = algorithms.find(|algorithm| *algorithm != Algorithm::Closed) {
             let store = self.store().await;
@@ -111,18 +111,18 @@ impl Admin {
 
     /// The figures that are in force for a key now, the plan that has them, and a note if requests of this key may have
     /// other figures.
-    fn figures(&self, plan: &Plan, spec: &LimitSpec, key: &AskedKey) -> FoundFigures {
+    fn figures(&self, settings: &Settings, spec: &LimitSpec, key: &AskedKey) -> FoundFigures {
         let running = self.listed(spec.name.as_str(), &key.text).and_then(|it| it.figures);
         let plain = key.plain.as_ref().unwrap_or(&key.shown);
-        let tier = match plan.tiers.as_ref().filter(|_| !spec.tiers.is_empty()) {
+        let plan = match settings.plans.as_ref().filter(|_| !spec.plans.is_empty()) {
             // A hash says no plan.
             Some(rule) if key.plain.is_none() && rule.by.has_secrets() => None,
-            Some(rule) => rule.of_limit_key(&spec.key, plain).map(|tier| tier.name),
+            Some(rule) => rule.of_limit_key(&spec.key, plain).map(|plan| plan.name),
             None => Some(None),
         };
-        let in_plan = tier.flatten().and_then(|tier| spec.of_tier(tier));
+        let in_plan = plan.flatten().and_then(|plan| spec.of_plan(plan));
         let chosen = spec.choose(plain, in_plan, running.as_ref());
-        let is_unknown = tier.is_none() && chosen.of == FiguresOf::Limit;
+        let is_unknown = plan.is_none() && chosen.of == FiguresOf::Limit;
         (chosen.figures.clone(), chosen.of.plan().cloned(), is_unknown.then_some(NO_PLAN))
     }
 
@@ -156,13 +156,13 @@ impl Admin {
 
 /// The key of the bucket. The name of a Redisson limiter has the plain values. The overrides in proxy.toml have plain
 /// values, too.
-fn key_of(plan: &Plan, spec: &LimitSpec, key: &AskedKey) -> Result<BucketKey, ApiProblem> {
-    let says_plan = plan.tiers.as_ref().is_some_and(|it| it.by.sources == spec.key.sources);
+fn key_of(settings: &Settings, spec: &LimitSpec, key: &AskedKey) -> Result<BucketKey, ApiProblem> {
+    let says_plan = settings.plans.as_ref().is_some_and(|it| it.by.sources == spec.key.sources);
     match &key.plain {
         Some(plain) if spec.limiter.is_some() => Ok(plain.clone().into()),
         None if spec.limiter.is_some()
             || spec.overrides != KeyOverrides::default()
-            || !spec.tiers.is_empty() && says_plan =>
+            || !spec.plans.is_empty() && says_plan =>
         {
             Err(ApiProblem::nonsense(
                 "the bucket, its override in proxy.toml or its plan can be found only by the plain values of the key: give these with `?plain`",

@@ -3,10 +3,10 @@
 use super::ApiProblem;
 use crate::limit::key::{Key, KeyBuilder};
 use crate::percent::decode;
-use crate::plan::{KeyDisplay, LimitSpec};
 use crate::request::key::{KeySource, Missing, ip_text, is_hash};
 use crate::request::network::ClientPrefixes;
 use crate::request::overrides::Part;
+use crate::settings::{KeyDisplay, LimitSpec};
 use crate::store::stored_text;
 
 /// A key of a limit.
@@ -133,7 +133,7 @@ fn normal(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::testing::limit;
+    use crate::settings::testing::limit;
 
     fn read(
         key: &str,

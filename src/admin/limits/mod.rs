@@ -20,8 +20,8 @@ use super::{Admin, PATHS};
 use crate::config::{self, Spelled as _};
 use crate::observe::events::date_and_time;
 use crate::observe::millis;
-use crate::plan::{LimitSpec, Plan};
 use crate::redis::CallError;
+use crate::settings::{LimitSpec, Settings};
 use crate::store::ListedOverride;
 
 /// Why a request fails: the status and the detail of the problem that answers it.
@@ -65,25 +65,25 @@ impl Admin {
         query: Option<&str>,
         request: Request<Incoming>,
     ) -> Result<AdminResponse, ApiProblem> {
-        let plan = Arc::clone(&self.plan.borrow().plan);
+        let settings = Arc::clone(&self.published.borrow().settings);
         let (Parts { method, headers, .. }, body) = request.into_parts();
         match (path, &method) {
-            ([], _) => Ok(read_only(&method, || self.list(&plan))),
+            ([], _) => Ok(read_only(&method, || self.list(&settings))),
             ([limit, "keys", key], &(Method::GET | Method::HEAD)) => {
-                let (spec, key) = self.asked(&plan, limit, key, query)?;
-                self.bucket(&plan, spec, &key).await
+                let (spec, key) = self.asked(&settings, limit, key, query)?;
+                self.bucket(&settings, spec, &key).await
             }
             ([limit, "keys", key], &Method::DELETE) => {
-                let (spec, key) = self.asked(&plan, limit, key, query)?;
-                self.forget(&plan, spec, &key).await
+                let (spec, key) = self.asked(&settings, limit, key, query)?;
+                self.forget(&settings, spec, &key).await
             }
             ([_, "keys", _], _) => Ok(only("GET, HEAD, DELETE")),
             ([limit, "keys", key, "override"], &Method::PUT) => {
-                let (spec, key) = self.asked(&plan, limit, key, query)?;
+                let (spec, key) = self.asked(&settings, limit, key, query)?;
                 self.set(spec, &key, &headers, body).await
             }
             ([limit, "keys", key, "override"], &Method::DELETE) => {
-                self.end(&plan, limit, key, query).await
+                self.end(&settings, limit, key, query).await
             }
             ([_, "keys", _, "override"], _) => Ok(only("PUT, DELETE")),
             _ => Err(ApiProblem(StatusCode::NOT_FOUND, PATHS.to_owned())),
@@ -93,15 +93,15 @@ impl Admin {
     /// The limit and the key that a path names.
     fn asked<'p>(
         &self,
-        plan: &'p Plan,
+        settings: &'p Settings,
         limit: &str,
         key: &str,
         query: Option<&str>,
     ) -> Result<(&'p LimitSpec, AskedKey), ApiProblem> {
-        let spec = plan.limits.iter().find(|spec| spec.name.as_str() == limit);
+        let spec = settings.limits.iter().find(|spec| spec.name.as_str() == limit);
         let Some(spec) = spec else {
-            let is_off = plan.off.iter().any(|name| name.as_str() == limit);
-            let names = plan.limits.iter().map(|spec| spec.name.as_str());
+            let is_off = settings.off.iter().any(|name| name.as_str() == limit);
+            let names = settings.limits.iter().map(|spec| spec.name.as_str());
             let why = match is_off {
                 true => "it has `mode = \"off\"`".to_owned(),
                 false => format!("there are {}", config::enumerate(names, "and")),
@@ -109,13 +109,13 @@ impl Admin {
             let detail = format!("there is no limit `{limit}`: {why}");
             return Err(ApiProblem(StatusCode::NOT_FOUND, detail));
         };
-        let (is_plain, loose_paths) = (key::is_plain(query), plan.server.loose_paths);
+        let (is_plain, loose_paths) = (key::is_plain(query), settings.server.loose_paths);
         Ok((spec, AskedKey::read(spec, key, is_plain, self.process.keys, loose_paths)?))
     }
 
-    fn list(&self, plan: &Plan) -> AdminResponse {
+    fn list(&self, settings: &Settings) -> AdminResponse {
         let running = self.process.store.overrides();
-        let limits: Vec<_> = plan.limits.iter().map(|spec| self.limit(spec)).collect();
+        let limits: Vec<_> = settings.limits.iter().map(|spec| self.limit(spec)).collect();
         let overrides: Vec<_> = running.iter().map(|one| self.overridden(one)).collect();
         answer_json(&json!({ "limits": limits, "overrides": overrides }))
     }
@@ -156,12 +156,12 @@ impl Admin {
 
 /// The rate of each plan that a limit names, or the slots. Null if it names none.
 pub(super) fn plans(spec: &LimitSpec) -> Value {
-    if spec.tiers.is_empty() {
+    if spec.plans.is_empty() {
         return Value::Null;
     }
-    let plans = spec.tiers.iter().filter_map(|of| {
+    let plans = spec.plans.iter().filter_map(|of| {
         let rate = of.figures.rate().unwrap_or_else(|| of.figures.to_string());
-        Some((of.tier.as_ref()?.as_str().to_owned(), rate.into()))
+        Some((of.plan.as_ref()?.as_str().to_owned(), rate.into()))
     });
     Value::Object(plans.collect::<Map<_, _>>())
 }

@@ -14,7 +14,7 @@ use super::{AdminResponse, ApiProblem, answer_json};
 use crate::admin::Admin;
 use crate::admin::answer::done;
 use crate::config::{self, DurationError};
-use crate::plan::{CostSpec, LimitSpec, Plan, WantedFigures};
+use crate::settings::{CostSpec, LimitSpec, Settings, WantedFigures};
 use crate::store::{ListedOverride, MOST_RUNNING, RunningOverride, sources};
 use crate::text::misleads;
 
@@ -71,7 +71,7 @@ impl Admin {
     /// Ends an override, also one whose limit is gone.
     pub(super) async fn end(
         &self,
-        plan: &Plan,
+        settings: &Settings,
         limit: &str,
         key: &str,
         query: Option<&str>,
@@ -82,7 +82,7 @@ impl Admin {
             .and_then(|key| self.listed(limit, key));
         let text = match listed {
             Some(listed) => listed.entry.key.clone(),
-            None => self.asked(plan, limit, key, query)?.1.text,
+            None => self.asked(settings, limit, key, query)?.1.text,
         };
         if self.store().await.end_override(limit, &text).await? {
             return Ok(done());

@@ -11,7 +11,7 @@ use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
 use crate::observe::metrics::{DecisionKind, RouteCounter, UpstreamFailure, WorkerMetrics};
 use crate::observe::throttled::ThrottleEvent;
-use crate::plan::testing::{limit, plan};
+use crate::settings::testing::{limit, settings};
 
 const FILE: &str = r#"
 [upstreams.api]
@@ -33,7 +33,7 @@ limits = ["per-client", "off", "slots"]
 
 /// The page of a process with two workers. What `count` returns lives until the page is made.
 fn page_of<T>(count: impl FnOnce(&Process) -> T) -> String {
-    let (process, published) = testing::process(plan(FILE));
+    let (process, published) = testing::process(settings(FILE));
     process.adopted.store(1_800_000_000_500_000, Ordering::Relaxed);
     let _kept = count(&process);
     page(&Scrape {
@@ -103,7 +103,7 @@ fn the_whole_page() {
             path: "/users/42",
             request_id: None,
             name: None,
-            tier: None,
+            plan: None,
             figures: Algorithm::Closed,
             outcome: Outcome::Reject { retry_after: None },
             reason: None,
@@ -133,7 +133,7 @@ fn a_scrape_before_the_first_request_has_every_family() {
 fn a_redisson_limiter_without_figures_has_no_burst() {
     let text = "[store]\nurl = \"redis://127.0.0.1\"\n[limits.a]\nalgorithm = \"redisson\"\n\
                 name = \"orders\"\n[[routes]]\npath = \"/\"\nrespond = { status = 200 }\nlimits = [\"a\"]\n";
-    let figures = plan(text).limits[0].figures.at(Timestamp::MIN);
+    let figures = settings(text).limits[0].figures.at(Timestamp::MIN);
     assert_eq!((super::rate(figures), super::burst(figures)), (None, None));
 }
 

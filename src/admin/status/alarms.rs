@@ -13,7 +13,7 @@ use crate::limit::Mode;
 use crate::limit::name::Name;
 use crate::observe::events::date_and_time;
 use crate::observe::metrics::{DecisionKind, FAILED, Reading, RouteCounts};
-use crate::plan::{OnStoreError, Plan};
+use crate::settings::{OnStoreError, Settings};
 use crate::tls::server::CertificateEnd;
 use crate::upstream::health::UpstreamState;
 use crate::worker::Published;
@@ -39,7 +39,7 @@ impl StatusFacts<'_> {
         }
         alarms.extend(self.refusing());
         alarms.extend(self.would_refuse());
-        alarms.extend(self.store_away(&published.plan));
+        alarms.extend(self.store_away(&published.settings));
         alarms.extend(others.iter().filter_map(|state| self.servers_aside(state)));
         alarms.extend(self.slow());
         alarms.extend(self.certificates(published));
@@ -51,17 +51,18 @@ impl StatusFacts<'_> {
     }
 
     /// Says in one sentence what the limits do now. `is_well` means that there is no alarm.
-    pub(super) fn summary(&self, plan: &Plan, is_well: bool) -> String {
+    pub(super) fn summary(&self, settings: &Settings, is_well: bool) -> String {
         let rejected = |limit: &Name, reading: &Reading| {
             reading.limits.get(limit).map_or(0, |counts| counts[DecisionKind::Rejected as usize])
         };
-        let names = plan.limits.iter().map(|spec| &spec.name).filter(|limit| {
+        let names = settings.limits.iter().map(|spec| &spec.name).filter(|limit| {
             let [before, last, _] = self.readings().map(|reading| rejected(limit, reading));
             last > before
         });
         let names: Vec<_> = names.map(Name::as_str).collect();
         let all_are = |modes: &[Mode]| {
-            !plan.limits.is_empty() && plan.limits.iter().all(|spec| modes.contains(&spec.mode))
+            !settings.limits.is_empty()
+                && settings.limits.iter().all(|spec| modes.contains(&spec.mode))
         };
         let refusals = self.refusals();
         let limits = match names.is_empty() {
@@ -153,12 +154,12 @@ impl StatusFacts<'_> {
         is_alarm.then(|| alarm("warning", what, None, means, todo))
     }
 
-    fn store_away(&self, plan: &Plan) -> Option<Value> {
+    fn store_away(&self, settings: &Settings) -> Option<Value> {
         let store = &self.admin.process.store;
         if store.counters().redis_up.unwrap_or(true) {
             return None;
         }
-        let rejects = plan.limits.iter().any(|it| it.on_store_error == OnStoreError::Reject);
+        let rejects = settings.limits.iter().any(|it| it.on_store_error == OnStoreError::Reject);
         let level = if rejects { "error" } else { "warning" };
         let means = format!("Meanwhile {}.", store.without_redis());
         let location = &self.admin.first_store.location;

@@ -14,15 +14,15 @@ use crate::observe::events::shown;
 use crate::observe::metrics::{DecisionCounts, DecisionKind, Reading};
 use crate::observe::millis;
 use crate::observe::top_keys::{self, KeyCount, NearKey};
-use crate::plan::{LimitSpec, Plan};
+use crate::settings::{LimitSpec, Settings};
 
 /// The most keys in each list of a limit.
 const KEYS: usize = 10;
 
 impl StatusFacts<'_> {
     /// The limits, each followed by its candidate.
-    pub(super) fn limits(&self, plan: &Plan) -> Vec<Value> {
-        let specs: Vec<(&LimitSpec, &str)> = plan
+    pub(super) fn limits(&self, settings: &Settings) -> Vec<Value> {
+        let specs: Vec<(&LimitSpec, &str)> = settings
             .limits
             .iter()
             .flat_map(|spec| {

@@ -65,13 +65,13 @@ pub(super) fn build(admin: &Admin, now: &ProcessReading) -> Value {
 impl StatusFacts<'_> {
     fn status(&self) -> Value {
         let process = &self.admin.process;
-        let published = self.admin.plan.borrow().clone();
+        let published = self.admin.published.borrow().clone();
         let uptime = Duration::from_micros(self.now.at.micros_since(self.admin.started));
-        let (limits, alarms) = (self.limits(&published.plan), self.alarms(&published));
+        let (limits, alarms) = (self.limits(&published.settings), self.alarms(&published));
         json!({
             "version": env!("CARGO_PKG_VERSION"),
             "host": self.admin.host,
-            "summary": self.summary(&published.plan, alarms.is_empty()),
+            "summary": self.summary(&published.settings, alarms.is_empty()),
             "alarms": alarms,
             "marks": self.admin.marks(),
             "time": self.ago(Duration::ZERO),
@@ -81,10 +81,10 @@ impl StatusFacts<'_> {
             "draining": process.draining.load(std::sync::atomic::Ordering::Relaxed),
             "config": self.config(),
             "store": self.store(),
-            "connections": self.connections(&published.plan),
+            "connections": self.connections(&published.settings),
             "requests": self.requests(),
             "upstreams": self.upstreams(&published),
-            "routes": self.routes(&published.plan),
+            "routes": self.routes(&published.settings),
             "top_keys": limits::top_keys(&limits),
             "limits": limits,
             "rejected_keys_window_ms": millis(top_keys::window(self.now.at).min(uptime)),

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::{StatusFacts, latency};
 use crate::observe::metrics::Histogram;
 use crate::observe::millis;
-use crate::plan::StoreLocation;
 use crate::redis::ClusterServer;
+use crate::settings::StoreLocation;
 
 impl StatusFacts<'_> {
     pub(super) fn store(&self) -> Value {

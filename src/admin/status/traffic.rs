@@ -8,21 +8,21 @@ use serde_json::{Map, Value, json};
 use super::{StatusFacts, busiest, latency};
 use crate::limit::name::Name;
 use crate::observe::metrics::{Reading, RouteCounts, UpstreamCounts, UpstreamFailure};
-use crate::plan::{Plan, RouteSpec};
+use crate::settings::{RouteSpec, Settings};
 use crate::upstream::health::ServerState;
 use crate::worker::Published;
 
 const CLASSES: [(u16, &str); 5] = [(1, "1xx"), (2, "2xx"), (3, "3xx"), (4, "4xx"), (5, "5xx")];
 
 impl StatusFacts<'_> {
-    pub(super) fn connections(&self, plan: &Plan) -> Value {
+    pub(super) fn connections(&self, settings: &Settings) -> Value {
         let open = self.admin.process.connections.open() as u64;
         let http2 = self.now.reading.http2;
         json!({
             "open": open,
             "http1": open.saturating_sub(http2),
             "http2": http2,
-            "max": plan.server.max_connections,
+            "max": settings.server.max_connections,
         })
     }
 
@@ -39,12 +39,12 @@ impl StatusFacts<'_> {
         requests
     }
 
-    pub(super) fn routes(&self, plan: &Plan) -> Vec<Value> {
+    pub(super) fn routes(&self, settings: &Settings) -> Vec<Value> {
         let none = &RouteCounts::default();
         let of = |route: &RouteSpec| {
             self.readings().map(|it| it.routes.get(&route.name).unwrap_or(none))
         };
-        let routes: Vec<_> = plan.routes.iter().chain([&plan.no_route]).collect();
+        let routes: Vec<_> = settings.routes.iter().chain([&settings.no_route]).collect();
         let busy = |route: &&RouteSpec| {
             let [before, last, _] = of(route).map(RouteCounts::requests);
             (last.saturating_sub(before), last)

@@ -18,7 +18,7 @@ use super::protocol::Protocol;
 use super::quotas::{ShownFigures, write_quotas};
 use super::response::{OwnResponse, PLAIN_TEXT, own, trailers_only};
 use crate::limit::decision::{whole_milliseconds, whole_seconds};
-use crate::plan::{AnswerBody, AnswerSpec, BodyTemplate, TemplatePiece};
+use crate::settings::{AnswerBody, AnswerSpec, BodyTemplate, TemplatePiece};
 use crate::throttle::{Quota, violated};
 
 /// The problem type of draft-ietf-httpapi-ratelimit-headers-11, section 5, and its title.
@@ -62,7 +62,7 @@ pub(super) struct RejectionContent<'r> {
     quotas: &'r [Quota<'r>],
 }
 
-/// One worker's cached answers under one plan. The first limit of an answer and its `retry-after` give its
+/// One worker's cached answers under the same settings. The first limit of an answer and its `retry-after` give its
 /// entry in the cache.
 #[derive(Debug)]
 pub(super) struct Rejections {

@@ -7,16 +7,16 @@ use super::super::protocol::{GrpcKind, ProblemType};
 use super::super::response::close;
 use super::*;
 use crate::limit::decision::Outcome;
-use crate::plan::testing::plan;
-use crate::plan::{AnswerHeaders, LimitSpec};
+use crate::settings::testing::settings;
+use crate::settings::{AnswerHeaders, LimitSpec};
 
 /// Two limits, and the file's answer.
 fn limits() -> (Vec<Arc<LimitSpec>>, Arc<AnswerSpec>) {
-    let plan = plan(
+    let settings = settings(
         "[limits.a]\nrate = \"10/h\"\n[limits.b]\nrate = \"20/h\"\n\
          [[routes]]\npath = \"/\"\nrespond = {}\nlimits = [\"a\", \"b\"]\n",
     );
-    (plan.limits.clone(), plan.reject.clone())
+    (settings.limits.clone(), settings.reject.clone())
 }
 
 fn text(answer: &OwnResponse) -> String {

@@ -12,23 +12,23 @@ use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
 use crate::limit::waiting::MaxWait;
 use crate::limit::{Mode, Scope};
-use crate::plan::{BanSpec, CostSpec, Figures, FiguresOf, LimitSpec, Plan, StoreLocation};
+use crate::plans::{PlanLine, PlanRule};
 use crate::replay::report::shown;
 use crate::request::key::{KeySpec, View};
+use crate::settings::{BanSpec, CostSpec, Figures, FiguresOf, LimitSpec, Settings, StoreLocation};
 use crate::store::{BucketKey, BucketName, limiter_keys, limiter_name};
 use crate::throttle::{self, Applied, NotCounted};
-use crate::tier::{TierLine, TierRule};
 
 /// Says whether the limit counts this request, by which figures and in which bucket. A key is shown as in the log, or
 /// `plain`.
 pub(super) fn describe_limit(
-    plan: &Plan,
+    settings: &Settings,
     spec: &Arc<LimitSpec>,
     view: &View<'_>,
     (now, plain): (Timestamp, bool),
 ) -> ExplainedLimit {
     let name = &spec.name;
-    let read = throttle::applied(spec, plan.tiers.as_deref(), view, now.into());
+    let read = throttle::applied(spec, settings.plans.as_deref(), view, now.into());
     let applied = read.as_ref().ok().map(|(_, applied)| applied);
     let figures = applied.map_or(&spec.figures, |applied| applied.figures);
     let of = applied.map_or(FiguresOf::Limit, |applied| applied.of);
@@ -51,7 +51,7 @@ pub(super) fn describe_limit(
     });
     let mut text = ExplainedLimit { facts, explanation: Vec::new(), refusal: None };
     let (key, Applied { spec: decides, candidate, .. }) = match read {
-        Ok((key, applied)) => (BucketKey::new(spec, key, plan.log.keys), applied),
+        Ok((key, applied)) => (BucketKey::new(spec, key, settings.log.keys), applied),
         Err(why) => {
             let sentence = match (&why, spec.mode) {
                 (NotCounted::Refused(refused), Mode::Enforce) => {
@@ -79,7 +79,7 @@ pub(super) fn describe_limit(
     };
     let source = match of {
         FiguresOf::Limit => String::new(),
-        FiguresOf::Plan(tier) => format!(", the plan {tier}"),
+        FiguresOf::Plan(plan) => format!(", the plan {plan}"),
         FiguresOf::Override => ", an override for this key".to_owned(),
     };
     let counts = match algorithm {
@@ -119,12 +119,12 @@ pub(super) fn describe_limit(
         if let Some((part, _)) = parts.find(|(_, value)| value.is_none()) {
             text.say(format_args!("without {part} it shares that bucket with all such requests"));
         }
-        describe_bucket(plan, decides, &key, &algorithm, &mut text);
+        describe_bucket(settings, decides, &key, &algorithm, &mut text);
     }
     if let Some(candidate) = candidate {
         text.say(format_args!("tries {} in shadow", candidate.figures));
         if let Some(algorithm) = counting(&candidate.figures, now) {
-            describe_bucket(plan, candidate, &key, &algorithm, &mut text);
+            describe_bucket(settings, candidate, &key, &algorithm, &mut text);
         }
     }
     text
@@ -133,26 +133,26 @@ pub(super) fn describe_limit(
 /// Says which plan the request has by this rule. A plan that cannot be read is not described here: the limits say why
 /// they refuse the request.
 pub(super) fn describe_plan(
-    rule: Option<&TierRule>,
+    rule: Option<&PlanRule>,
     view: &View<'_>,
     plain: bool,
     text: &mut Explanation,
 ) {
     let Some(rule) = rule else { return };
     let Ok(key) = rule.key(view) else { return };
-    let (tier, sources) = (rule.of_key(key.as_ref()), sources(&rule.by).join(""));
+    let (plan, sources) = (rule.of_key(key.as_ref()), sources(&rule.by).join(""));
     let value = key.map(|key| match plain {
         true => shown(&key).to_string(),
         false => shown(&rule.by.hashed(&key)).to_string(),
     });
-    let name = tier.name.map(Name::as_str);
+    let name = plan.name.map(Name::as_str);
     let lead = match name {
-        Some(name) if tier.is_default => format!("{name}, the default"),
+        Some(name) if plan.is_default => format!("{name}, the default"),
         name => name.unwrap_or("none").to_owned(),
     };
-    let is_said = name.is_some() && !tier.is_default;
+    let is_said = name.is_some() && !plan.is_default;
     let file = rule.file.as_ref().map(|file| file.path().display());
-    let why = match (value.as_deref(), file, &tier.line) {
+    let why = match (value.as_deref(), file, &plan.line) {
         (None, ..) => format!("the request has no {sources}"),
         (Some(_), None, _) if is_said => format!("from {sources}"),
         (Some(_), None, _) => format!("no limit names the plan in {sources}"),
@@ -169,9 +169,9 @@ pub(super) fn describe_plan(
         },
     };
     text.line("plan", format_args!("{lead}: {why}"));
-    let customer = tier.line.as_ref().and_then(TierLine::name);
+    let customer = plan.line.as_ref().and_then(PlanLine::name);
     text.plan = Some(
-        json!({ "name": name, "default": tier.is_default, "of": value, "customer": customer }),
+        json!({ "name": name, "default": plan.is_default, "of": value, "customer": customer }),
     );
 }
 
@@ -214,7 +214,7 @@ fn describe_wait(spec: &LimitSpec, text: &mut ExplainedLimit) {
 }
 
 fn describe_bucket(
-    plan: &Plan,
+    settings: &Settings,
     spec: &LimitSpec,
     key: &BucketKey,
     algorithm: &Algorithm,
@@ -227,8 +227,8 @@ fn describe_bucket(
         return text
             .say(format_args!("in Redis as the limiter {name}, with {value} and {permits}"));
     }
-    let name = BucketName { prefix: &plan.store.prefix, spec, key };
-    match (&plan.store.location, spec.scope) {
+    let name = BucketName { prefix: &settings.store.prefix, spec, key };
+    match (&settings.store.location, spec.scope) {
         (StoreLocation::Redis(_), Scope::Cluster) => {
             let name = name.text(algorithm);
             text.say(format_args!("in Redis as {name}"));

@@ -18,7 +18,6 @@ use self::token::describe_token;
 use super::{CommandResult, ConfigFile, Failure, load, print};
 use crate::clock::Clock;
 use crate::limit::time::Timestamp;
-use crate::plan::Plan;
 use crate::reading::{
     self, BadHead, RequestHead, RequestReading, Seen, Sender, TargetParts, Unreadable,
 };
@@ -28,6 +27,7 @@ use crate::request::line::{WrittenTarget, request_line};
 use crate::request::network::canonical_address;
 use crate::request::path::NormalPath;
 use crate::request::route::RouteTable;
+use crate::settings::Settings;
 
 /// Show which route and which limits apply to a request, and why. Nothing is sent and nothing is counted.
 #[derive(Args, Clone, Debug)]
@@ -63,7 +63,7 @@ pub(super) struct Explain {
 }
 
 pub(super) fn explain(explain: &Explain) -> CommandResult {
-    let plan = load(&explain.file.config)?.plan;
+    let settings = load(&explain.file.config)?.settings;
     let text = explain.request.join(" ");
     let (method, target) = request_line(&text).map_err(|why| {
         Failure::usage(format!("`{text}` is no request as in 'GET /users/42': {why}"))
@@ -74,8 +74,8 @@ pub(super) fn explain(explain: &Explain) -> CommandResult {
     let body = explain.body.clone();
     let request = ExplainedRequest { method, target, headers, claims, body, peer, now, plain };
     let mut text = Explanation { method: request.method.to_string(), ..Explanation::default() };
-    if let Err(unreadable) = describe(&plan, &request, &mut text) {
-        describe_unreadable(&plan, &request.method, &unreadable, &mut text);
+    if let Err(unreadable) = describe(&settings, &request, &mut text) {
+        describe_unreadable(&settings, &request.method, &unreadable, &mut text);
     }
     match explain.json {
         true => print(serde_json::to_string(&text).map_err(Failure::run)?),
@@ -124,14 +124,14 @@ fn headers(given: &[String], uri: &Uri) -> Result<HeaderMap, Failure> {
 /// # Errors
 /// If the request is refused before its limits are asked.
 fn describe(
-    plan: &Plan,
+    settings: &Settings,
     request: &ExplainedRequest,
     text: &mut Explanation,
 ) -> Result<(), Unreadable> {
     let ExplainedRequest { method, target, headers, peer, now, plain, .. } = request;
     let mut sent = headers.clone();
     let reading = reading::read(
-        plan,
+        settings,
         RequestHead {
             method,
             target: TargetParts { path: target.path(), ..TargetParts::from(&target.uri) },
@@ -139,7 +139,7 @@ fn describe(
             seen: Seen::of(headers),
             headers: &mut sent,
             sender: Sender::Peer(PeerAddress::Network(*peer)),
-            goes_as_it_came: plan.only_decides(),
+            goes_as_it_came: settings.only_decides(),
         },
     )?;
     let RequestReading { host, path, client, found, route, .. } = &reading;
@@ -153,27 +153,27 @@ fn describe(
     if path.matching() != path.upstream() {
         text.more(format_args!("matched and counted as {}", path.matching()));
     }
-    text.line("client", describe_client(plan, client, request));
+    text.line("client", describe_client(settings, client, request));
     for name in headers.keys().filter(|name| !sent.contains_key(*name)) {
         text.more(format_args!("{name} is left out: the API does not get it"));
     }
     let view = reading.view(method, &sent);
-    let candidates = plan.table.candidates(path, host.as_str());
+    let candidates = settings.table.candidates(path, host.as_str());
     match found {
         Ok(found) => {
-            describe_route(plan, route, path, text);
-            why(plan, *found, &view.params, &candidates, text);
+            describe_route(settings, route, path, text);
+            why(settings, *found, &view.params, &candidates, text);
             let find = |table: &RouteTable, path: &NormalPath<'_>| {
                 table.find(path, method, host.as_str(), &sent).ok()
             };
-            describe_spellings(plan, path, *found, find, text);
+            describe_spellings(settings, path, *found, find, text);
             if route.limits.is_empty() {
                 text.line("limits", "none: everything passes");
             }
         }
-        Err(none) => describe_none(plan, method, none, &candidates, text),
+        Err(none) => describe_none(settings, method, none, &candidates, text),
     }
-    let token = describe_token(plan, route, request, &sent, text);
+    let token = describe_token(settings, route, request, &sent, text);
     let names = &*route.options().body_fields;
     let body = BodyFields::told(names, &sent, request.body.as_bytes());
     if !names.is_empty() && !request.body.is_empty() && body.is_unread() {
@@ -181,12 +181,12 @@ fn describe(
         text.line("body", why);
     }
     let view = View { token: Token(&&token), body: Some(&body), ..view };
-    describe_plan(plan.tiers_of(route), &view, *plain, text);
-    let limits = plan.limits_of(route);
-    let explained = |limit| describe_limit(plan, limit, &view, (*now, *plain));
+    describe_plan(settings.plans_of(route), &view, *plain, text);
+    let limits = settings.limits_of(route);
+    let explained = |limit| describe_limit(settings, limit, &view, (*now, *plain));
     text.add_limits(limits.map(explained).collect());
-    if plan.decide.listen.is_some() {
-        describe_calls(plan.limits_of(route), found.is_err(), text);
+    if settings.decide.listen.is_some() {
+        describe_calls(settings.limits_of(route), found.is_err(), text);
         if let Err(why) = NormalPath::check_as_it_came(target.path()) {
             text.more(format_args!("where another proxy forwards it, 400: {why}"));
         }
@@ -196,7 +196,7 @@ fn describe(
 
 /// Describes the answer to a request that meets no limit.
 fn describe_unreadable(
-    plan: &Plan,
+    settings: &Settings,
     method: &Method,
     unreadable: &Unreadable,
     text: &mut Explanation,
@@ -215,13 +215,13 @@ fn describe_unreadable(
     }
     if let BadHead::TooLarge { client, route } = why {
         text.client = Some(*client);
-        text.route = Some(plan.routes[*route].name.to_string());
+        text.route = Some(settings.routes[*route].name.to_string());
     }
 }
 
-fn describe_client(plan: &Plan, client: &Client, request: &ExplainedRequest) -> String {
+fn describe_client(settings: &Settings, client: &Client, request: &ExplainedRequest) -> String {
     let ExplainedRequest { headers, peer, .. } = request;
-    let header = plan.server.trust.header.name();
+    let header = settings.server.trust.header.name();
     let address = client.address;
     match (client.peer_trusted, headers.contains_key(&header)) {
         (false, false) => address.to_string(),

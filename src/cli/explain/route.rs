@@ -4,23 +4,23 @@ use http::Method;
 use serde_json::json;
 
 use super::explanation::Explanation;
-use crate::plan::{Action, Plan, RouteSpec};
 use crate::request::path::NormalPath;
 use crate::request::route::{Conditions, NoRoute, PathParams, RouteTable};
+use crate::settings::{Action, RouteSpec, Settings};
 
 /// Describes a request without a route. `others` are the routes whose path and host fit.
 pub(super) fn describe_none(
-    plan: &Plan,
+    settings: &Settings,
     method: &Method,
     none: &NoRoute,
     others: &[usize],
     text: &mut Explanation,
 ) {
-    let names = others.iter().map(|route| plan.routes[*route].name.to_string());
+    let names = others.iter().map(|route| settings.routes[*route].name.to_string());
     let names = names.collect::<Vec<_>>().join(", ");
     // The limits of `[server]` come first, also without a route.
     let if_allowed =
-        if plan.no_route.limits.is_empty() { "" } else { ", if the server's limits allow" };
+        if settings.no_route.limits.is_empty() { "" } else { ", if the server's limits allow" };
     match none {
         NoRoute::NotFound => {
             let why = match names.is_empty() {
@@ -43,7 +43,7 @@ pub(super) fn describe_none(
 
 /// Says where the route's requests go.
 pub(super) fn describe_route(
-    plan: &Plan,
+    settings: &Settings,
     route: &RouteSpec,
     path: &NormalPath<'_>,
     text: &mut Explanation,
@@ -58,7 +58,7 @@ pub(super) fn describe_route(
         }
         Action::Decide => text.line("upstream", "none: another proxy asks, and forwards it"),
         Action::Forward { upstream, rewrite } => {
-            let Some(upstream) = plan.upstream(*upstream) else { return };
+            let Some(upstream) = settings.upstream(*upstream) else { return };
             let servers = upstream.servers.iter();
             let servers: Vec<_> = servers.map(|server| &*server.address.url).collect();
             text.line("upstream", format_args!("{} ({})", upstream.name, servers.join(", ")));
@@ -75,13 +75,13 @@ pub(super) fn describe_route(
 
 /// Says why the request has this route, and not another route whose path and host fit.
 pub(super) fn why(
-    plan: &Plan,
+    settings: &Settings,
     found: usize,
     params: &PathParams<'_>,
     candidates: &[usize],
     text: &mut Explanation,
 ) {
-    let pattern = plan.table.pattern(found);
+    let pattern = settings.table.pattern(found);
     let params = pattern.params().filter_map(|name| Some((name, params.value(name)?)));
     let params: Vec<_> = params.collect();
     let named = params.iter().map(|(name, value)| ((*name).to_owned(), (*value).into()));
@@ -90,16 +90,16 @@ pub(super) fn why(
     let with =
         if params.is_empty() { String::new() } else { format!(", with {}", params.join(", ")) };
     text.line("why", format_args!("path {} fits{with}", pattern.as_str()));
-    for condition in conditions(plan.table.conditions(found)) {
+    for condition in conditions(settings.table.conditions(found)) {
         text.more(format_args!("{condition} too"));
     }
     let mut is_before = true;
     for other in candidates {
-        let name = &plan.routes[*other].name;
+        let name = &settings.routes[*other].name;
         if *other == found {
             is_before = false;
         } else if is_before {
-            let conditions = conditions(plan.table.conditions(*other)).join(" and ");
+            let conditions = conditions(settings.table.conditions(*other)).join(" and ");
             text.more(format_args!("{name} is tried first, and requires {conditions}"));
         } else {
             text.more(format_args!("{name} has such a path too, and is less specific"));
@@ -110,19 +110,19 @@ pub(super) fn why(
 /// Names a route with fewer limits that takes another spelling of the path. The spellings differ in case, or in a slash
 /// at the end. Many APIs read both alike. `find` finds the route of a path.
 pub(super) fn describe_spellings(
-    plan: &Plan,
+    settings: &Settings,
     path: &NormalPath<'_>,
     found: usize,
     find: impl Fn(&RouteTable, &NormalPath<'_>) -> Option<usize>,
     text: &mut Explanation,
 ) {
-    if plan.server.loose_paths {
+    if settings.server.loose_paths {
         return;
     }
     let matcher = |route| {
-        (plan.table.pattern(route).clone().loosened(), plan.table.conditions(route).clone())
+        (settings.table.pattern(route).clone().loosened(), settings.table.conditions(route).clone())
     };
-    let loose = RouteTable::new((0..plan.routes.len()).map(matcher).collect());
+    let loose = RouteTable::new((0..settings.routes.len()).map(matcher).collect());
     let upstream = path.upstream();
     // The request may have the other spelling already.
     let own =
@@ -133,14 +133,14 @@ pub(super) fn describe_spellings(
     };
     let others = [slashed, upstream.to_ascii_uppercase(), upstream.to_ascii_lowercase()];
     let others = others.into_iter().filter_map(|other| {
-        let route = find(&plan.table, &plan.server.path(&other).ok()?)?;
+        let route = find(&settings.table, &settings.server.path(&other).ok()?)?;
         Some((other, found, route))
     });
     for (spelling, meant, taken) in own.into_iter().chain(others) {
-        let (meant, taken) = (&plan.routes[meant], &plan.routes[taken]);
-        let lacks = plan
+        let (meant, taken) = (&settings.routes[meant], &settings.routes[taken]);
+        let lacks = settings
             .limits_of(meant)
-            .filter(|limit| !plan.limits_of(taken).any(|other| other.name == limit.name));
+            .filter(|limit| !settings.limits_of(taken).any(|other| other.name == limit.name));
         let lacks: Vec<_> = lacks.map(|limit| limit.name.as_str()).collect();
         if !lacks.is_empty() && matches!(taken.action, Action::Forward { .. }) {
             text.line(

@@ -12,30 +12,32 @@ use super::explanation::Explanation;
 use crate::cli::admin::wait_for;
 use crate::jwt::Tokens;
 use crate::jwt::keys::SharedKeys;
-use crate::plan::{KeyDisplay, KeySetLocation, Plan, RouteSpec};
 use crate::request::key::{PartFault, TokenReading, hash};
+use crate::settings::{KeyDisplay, KeySetLocation, RouteSpec, Settings};
 use crate::upstream::fetch::fetch_keys;
 
 /// Says whether the request's token verifies, and which claims count. Values are shown as the log shows them, or plain.
 /// The token is verified by keys that are read now. If no limit of the route reads claims, the token is not looked at.
 /// `headers` are the headers that limits read.
 pub(super) fn describe_token(
-    plan: &Plan,
+    settings: &Settings,
     route: &RouteSpec,
     request: &ExplainedRequest,
     headers: &HeaderMap,
     text: &mut Explanation,
 ) -> TokenReading {
-    let of_plans = plan.tiers_of(route).map(|rule| &rule.by);
-    let keys = plan.limits_of(route).map(|limit| &limit.key).chain(of_plans);
+    let of_plans = settings.plans_of(route).map(|rule| &rule.by);
+    let keys = settings.limits_of(route).map(|limit| &limit.key).chain(of_plans);
     let read: BTreeSet<_> = keys.flat_map(|key| key.claims()).collect();
     if read.is_empty() {
         return TokenReading::Absent;
     }
     let (reading, errors) = match &request.claims {
-        Some(claims) => (TokenReading::of_claims(claims.clone(), plan.first_issuer()), Vec::new()),
+        Some(claims) => {
+            (TokenReading::of_claims(claims.clone(), settings.first_issuer()), Vec::new())
+        }
         None => {
-            let (keys, errors) = read_keys(plan);
+            let (keys, errors) = read_keys(settings);
             (Tokens::new(&keys).read(None, headers, request.now), errors)
         }
     };
@@ -52,7 +54,7 @@ pub(super) fn describe_token(
             ("invalid", format!("counts as none, because it does not verify: {fault}"))
         }
         TokenReading::Verified(claims) => {
-            let table = plan.jwt.get(claims.table).map_or("", |table| table.name.as_str());
+            let table = settings.jwt.get(claims.table).map_or("", |table| table.name.as_str());
             ("verified", format!("verified by [jwt.{table}]"))
         }
     };
@@ -60,7 +62,7 @@ pub(super) fn describe_token(
     errors.iter().for_each(|error| text.more(error));
     let mut values = Map::new();
     if let TokenReading::Verified(claims) = &reading {
-        let is_hashed = plan.log.keys == KeyDisplay::Hashed && !request.plain;
+        let is_hashed = settings.log.keys == KeyDisplay::Hashed && !request.plain;
         let (shown, how): (fn(&str) -> String, _) = match is_hashed {
             true => (|value| hash(value.as_bytes()), " (hashed)"),
             false => (str::to_owned, ""),
@@ -81,9 +83,9 @@ pub(super) fn describe_token(
 }
 
 /// The keys of each table, and why some could not be read.
-fn read_keys(plan: &Plan) -> (Vec<Arc<SharedKeys>>, Vec<String>) {
+fn read_keys(settings: &Settings) -> (Vec<Arc<SharedKeys>>, Vec<String>) {
     let keys: Vec<_> =
-        plan.jwt.iter().map(|spec| Arc::new(SharedKeys::new(spec.clone()))).collect();
+        settings.jwt.iter().map(|spec| Arc::new(SharedKeys::new(spec.clone()))).collect();
     let mut errors = Vec::new();
     for table in &keys {
         let Some(KeySetLocation::Url(url)) = &table.spec.keys else { continue };

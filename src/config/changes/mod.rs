@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use super::tree::{FileText, MASKED, SettingEntry, Tree};
 use crate::limit::Scope;
 use crate::limit::time::Timestamp;
-use crate::plan::{LimitSpec, Plan, StoreLocation};
+use crate::plans::PlanFile;
 use crate::request::key::KeySource;
+use crate::settings::{LimitSpec, Settings, StoreLocation};
 use crate::text::misleads;
-use crate::tier::TierFile;
 use crate::tls::server::Material;
 
 /// Further changes are only counted: ten thousand changed routes do not fit into a log line.
@@ -38,8 +38,8 @@ pub(crate) struct NeededRestart {
     pub(crate) line: String,
 }
 
-/// A plan, and the text of the file from which it was made.
-pub(crate) type PlanOfFile<'p> = (&'p Plan, &'p FileText);
+/// Settings, and the text of the file from which they were made.
+pub(crate) type PlanOfFile<'p> = (&'p Settings, &'p FileText);
 
 /// What is different in `new`. A list of changes that is too long ends with the number of further changes.
 /// `env` returns the value of an environment variable.
@@ -155,9 +155,9 @@ impl Changes {
         }
     }
 
-    fn limits<'t>(&mut self, plans: [&Plan; 2], old: Items<'t, Tree>, new: Items<'t, Tree>) {
-        let [had, has] = plans.map(|plan| {
-            let limits = plan.limits.iter().map(|limit| (limit.name.as_str(), &**limit));
+    fn limits<'t>(&mut self, plans: [&Settings; 2], old: Items<'t, Tree>, new: Items<'t, Tree>) {
+        let [had, has] = plans.map(|settings| {
+            let limits = settings.limits.iter().map(|limit| (limit.name.as_str(), &**limit));
             limits.collect::<HashMap<_, _>>()
         });
         for (name, pair) in pairs(old, new) {
@@ -167,7 +167,7 @@ impl Changes {
                     let fields =
                         |limit: &'t Tree| limit.entries().iter().filter(|it| it.name != OVERRIDES);
                     self.table(&format!("{title} "), fields(old), fields(new));
-                    // A limit that is off is in no plan.
+                    // A limit that is off is not in the settings.
                     let specs = (had.get(name), has.get(name));
                     let key = specs.1.map_or(&[][..], |spec| &spec.key.sources);
                     self.overrides(&title, key, old.get(OVERRIDES), new.get(OVERRIDES));
@@ -209,7 +209,7 @@ impl Changes {
     }
 
     /// Reports certificate files that have the same name and new contents.
-    fn certificates(&mut self, old: &Plan, new: &Plan) {
+    fn certificates(&mut self, old: &Settings, new: &Settings) {
         for ((name, old), (_, new)) in old.listener_tls().into_iter().zip(new.listener_tls()) {
             let (Some(old), Some(new)) = (old, new) else { continue };
             let (old, new) = (&old.material, &new.material);
@@ -217,8 +217,8 @@ impl Changes {
             self.content(&format!("{name}.certificates"), old.identities != new.identities);
             self.content(&format!("{name}.client_ca"), authorities(old) != authorities(new));
         }
-        let [had, has] = [old, new].map(|plan| plan.tiers.as_ref()?.file.as_ref());
-        let content = |file: &TierFile| file.content();
+        let [had, has] = [old, new].map(|settings| settings.plans.as_ref()?.file.as_ref());
+        let content = |file: &PlanFile| file.content();
         self.content("plans.file", had.map(content) != has.map(content));
         let had: HashMap<_, _> = old.upstreams.iter().map(|it| (&it.name, &it.tls)).collect();
         for new in &new.upstreams {
@@ -242,9 +242,9 @@ impl Changes {
 const OVERRIDES: &str = "overrides";
 
 /// What happens to the buckets of a limit. `None` if they all stay.
-fn buckets(old: &LimitSpec, new: &LimitSpec, plan: &Plan) -> Option<&'static str> {
-    let is_redis = plan.store.location != StoreLocation::Memory;
-    let [as_was, as_is] = [old, new].map(|limit| plan.log.keys.hides(limit));
+fn buckets(old: &LimitSpec, new: &LimitSpec, settings: &Settings) -> Option<&'static str> {
+    let is_redis = settings.store.location != StoreLocation::Memory;
+    let [as_was, as_is] = [old, new].map(|limit| settings.log.keys.hides(limit));
     // A bucket is known by its key as it is shown. A Redisson limiter is known by the values themselves.
     let is_renamed = old.key == new.key && as_was != as_is && new.limiter.is_none();
     // If nothing is counted, there are no buckets.
@@ -307,9 +307,9 @@ fn named(tables: &Tree) -> Items<'_, Tree> {
     tables.entries().iter().map(|entry| (&*entry.name, &entry.value)).collect()
 }
 
-/// The routes, by the names that the plan gives them.
-fn routes<'t>(plan: &'t Plan, file: &'t Tree) -> Items<'t, Tree> {
-    plan.routes.iter().map(|route| &*route.name).zip(file.get("routes").items()).collect()
+/// The routes, by the names that the settings give them.
+fn routes<'t>(settings: &'t Settings, file: &'t Tree) -> Items<'t, Tree> {
+    settings.routes.iter().map(|route| &*route.name).zip(file.get("routes").items()).collect()
 }
 
 /// The old and the new item of each name. All names of `old` come first, in their order, then the names that only `new`

@@ -13,13 +13,13 @@ use super::section::limit::LimitDraft;
 use super::section::plans::PlansDraft;
 use super::section::route::RouteDraft;
 use super::section::values::{Named, Names};
-use crate::plan::{
-    Action, Balance, CostSpec, DecideSpec, Endpoint, JwtSpec, LimitSpec, ListenAddress, ServerSpec,
-    UpstreamSpec,
-};
 use crate::request::key::KeySource;
 use crate::request::overrides::Part;
 use crate::request::route::{Pattern, RouteTable};
+use crate::settings::{
+    Action, Balance, CostSpec, DecideSpec, Endpoint, JwtSpec, LimitSpec, ListenAddress, ServerSpec,
+    UpstreamSpec,
+};
 
 /// All sections that were read.
 pub(super) struct Whole<'w> {

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use super::Whole;
 use crate::config::section::limit::plans::PlanDraft;
 use crate::config::section::values::{Named, Names};
-use crate::plan::CostSpec;
 use crate::request::key::KeySource;
+use crate::settings::CostSpec;
 
 /// What is expected of a part that anybody can write.
 const WRITERS: &str = "expected `trusted_proxies` in [server]: the proxies that write it";

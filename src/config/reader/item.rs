@@ -12,7 +12,7 @@ use super::problem::Span;
 use super::shape::Zero;
 use super::value::{self, DurationError};
 use super::wrong::Wrong;
-use crate::plan::SampleShare;
+use crate::settings::SampleShare;
 
 /// A value in the file.
 #[derive(Clone)]

@@ -24,7 +24,7 @@ pub(super) use self::problem::Span;
 pub use self::problem::{Colour, Problems};
 pub(crate) use self::problem::{Problem, Severity, enumerate, nearest};
 pub(super) use self::section::{FieldEntry, Section};
-pub(super) use self::setting::{Settings, at, field, fields, read, setting};
+pub(super) use self::setting::{SettingList, at, field, fields, read, setting};
 pub(super) use self::shape::Fallback::{Count, Required, Table, Value, Words};
 pub(super) use self::shape::{Elsewhere, Fallback, Field, Kind, Mask, Shape, Zero};
 pub(super) use self::syntax::first as first_syntax_error;

@@ -2,7 +2,7 @@
 //! an error.
 //!
 //! A method that reads a wrong value notes the problem and returns `None`. The caller goes on, to find all
-//! problems of the file at once. A plan with errors is thrown away in the end.
+//! problems of the file at once. Settings with errors are thrown away in the end.
 
 use serde_json::{Map, Value as Json};
 use toml::de::{DeTable, DeValue};

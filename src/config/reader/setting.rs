@@ -4,7 +4,7 @@
 //!
 //! A setting is declared in one of these two forms:
 //!
-//! | function | who reads the file | who writes the plan |
+//! | function | who reads the file | who writes the settings |
 //! | --- | --- | --- |
 //! | [`setting`] | the value's type, or a function that [`at!`] names | this file |
 //! | [`field`] | the section's code | the section's code |
@@ -13,29 +13,29 @@ use super::item::Item;
 use super::section::Section;
 use super::shape::{Fallback, Field, Kind, Mask};
 
-/// The settings of a table. The table becomes an `S` in the plan, such as a `ServerSpec`. `S` is `()` if the
+/// The settings of a table. The table becomes an `S` in the settings, such as a `ServerSpec`. `S` is `()` if the
 /// section's code reads all of them.
-pub(crate) type Settings<S> = &'static [Setting<S>];
+pub(crate) type SettingList<S> = &'static [Setting<S>];
 
-/// A setting of a table. The table becomes an `S` in the plan.
+/// A setting of a table. The table becomes an `S` in the settings.
 pub(crate) struct Setting<S> {
     field: Field,
     /// `None` if the section's code reads the setting.
     read: Option<Read<S>>,
 }
 
-/// Reads a value of this kind into the plan. If the value is wrong, notes the problem and returns `None`.
+/// Reads a value of this kind into the settings. If the value is wrong, notes the problem and returns `None`.
 type Read<S> = fn(&Item<'_>, &Kind, &mut S) -> Option<()>;
 
 /// The fields of a table, for its shape.
-pub(crate) fn fields<S>(settings: Settings<S>) -> Vec<&'static Field> {
+pub(crate) fn fields<S>(settings: SettingList<S>) -> Vec<&'static Field> {
     settings.iter().map(|setting| &setting.field).collect()
 }
 
 /// Reads the settings of a table into `spec`. The section's code has read its own settings before. A missing or
 /// wrong setting gets its declared default. Without a default, `spec` keeps its value. A field that is left in
 /// the table is an error.
-pub(crate) fn read<S>(settings: Settings<S>, mut section: Section<'_>, mut spec: S) -> S {
+pub(crate) fn read<S>(settings: SettingList<S>, mut section: Section<'_>, mut spec: S) -> S {
     for Setting { field, read } in settings {
         if let Some(read) = read {
             section.value(field.name, |item| read(item, &field.kind, &mut spec));

@@ -3,16 +3,16 @@
 use super::listen::{TakenAddress, check_token, refuse_taken};
 use super::values::{address, token};
 use crate::config::reader::{
-    Kind, Mask, Section, Settings, Shape, Words, at, fields, read, setting,
+    Kind, Mask, Section, SettingList, Shape, Words, at, fields, read, setting,
 };
-use crate::plan::{AdminSpec, ListenAddress};
+use crate::settings::{AdminSpec, ListenAddress};
 
 type Spec = AdminSpec;
 
 pub(crate) static ADMIN: Shape = Shape::new("[admin]", || fields(SETTINGS));
 
 #[rustfmt::skip]
-pub(crate) static SETTINGS: Settings<Spec> = &[
+pub(crate) static SETTINGS: SettingList<Spec> = &[
     setting(at!(listen, address), Kind::ADDRESS, Words("none"),
         "an address for `/healthz`, `/readyz`, `/metrics` and the JSON interface below `/api/`").restart(),
     setting(at!(token, token), Kind::Text, Words("none"),

@@ -5,18 +5,18 @@ use mediatype::MediaType;
 
 use super::values::once;
 use crate::config::reader::{
-    Item, Kind, Section, Settings, Shape, Spelled as _, Value, Words, Wrong, at, enumerate, fields,
-    nearest, one_word, read, setting, spellings, words,
+    Item, Kind, Section, SettingList, Shape, Spelled as _, Value, Words, Wrong, at, enumerate,
+    fields, nearest, one_word, read, setting, spellings, words,
 };
 use crate::limit::jitter::RetryJitter;
-use crate::plan::{AnswerBody, AnswerHeaders, AnswerSpec, BodyTemplate};
+use crate::settings::{AnswerBody, AnswerHeaders, AnswerSpec, BodyTemplate};
 
 type Spec = AnswerSpec;
 
 pub(crate) static REJECT: Shape = Shape::new("[reject]", || fields(SETTINGS));
 
 #[rustfmt::skip]
-pub(crate) static SETTINGS: Settings<Spec> = &[
+pub(crate) static SETTINGS: SettingList<Spec> = &[
     setting(at!(status), Kind::Whole(400, 599), Value("429"), "the status of the answer to a throttled client"),
     setting(at!(body, body), Kind::WordOrText(&["problem", "text", "empty"]), Value("\"problem\""),
         "RFC 9457 JSON, a line of text, nothing, or a text of your own, in which `{limit}`, `{status}`, `{retry_after}` and `{retry_after_ms}` are replaced (the first limit that rejects, in the route's order; times are empty where nothing will ever pass; other braces stay)"),

@@ -4,16 +4,16 @@ use super::listen::{LISTEN_ADDRESS, TakenAddress, check_token, listen_address, r
 use super::tls::{DECIDE_TLS, listener};
 use super::values::token;
 use crate::config::reader::{
-    Item, Kind, Mask, Section, Settings, Shape, Span, Words, at, field, fields, read, setting,
+    Item, Kind, Mask, Section, SettingList, Shape, Span, Words, at, field, fields, read, setting,
 };
-use crate::plan::{DecideSpec, ListenAddress, ServerSpec};
+use crate::settings::{DecideSpec, ListenAddress, ServerSpec};
 
 type Spec = DecideSpec;
 
 pub(crate) static DECIDE: Shape = Shape::new("[decide]", || fields(SETTINGS));
 
 #[rustfmt::skip]
-pub(crate) static SETTINGS: Settings<Spec> = &[
+pub(crate) static SETTINGS: SettingList<Spec> = &[
     setting(at!(listen, listen), Kind::ADDRESS, Words("none"),
         "an address, also `\"unix:/PATH\"`, where other proxies ask whether a request may go: `/auth-request`, `/forward-auth`, `/check` with `/settle`, and Envoy by gRPC").restart(),
     setting(at!(token, token), Kind::Text, Words("none"),

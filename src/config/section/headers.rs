@@ -7,16 +7,16 @@ use http::{HeaderName, HeaderValue};
 
 use super::values::{header_name, host};
 use crate::config::reader::{
-    Context, FieldEntry, Item, Kind, Section, Settings, Shape, Span, Value, Words, Wrong, field,
+    Context, FieldEntry, Item, Kind, Section, SettingList, Shape, Span, Value, Words, Wrong, field,
     fields,
 };
-use crate::plan::HeaderChanges;
+use crate::settings::HeaderChanges;
 
 /// A route's `request_headers` and `response_headers`.
 pub(crate) static HEADERS: Shape = Shape::new("header changes", || fields(OF_HEADERS));
 
 #[rustfmt::skip]
-static OF_HEADERS: Settings<()> = &[
+static OF_HEADERS: SettingList<()> = &[
     field("set", Kind::TEXT_TABLE, Words("none"), "fields that replace the fields of the same name"),
     field("add", Kind::TEXT_TABLE, Words("none"), "fields that are added to the fields of the same name"),
     field("remove", Kind::List(&Kind::HEADER), Value("[]"), "taken out"),

@@ -11,20 +11,20 @@ use super::tls::{self, SystemRoots};
 use super::upstream::{NO_LOGIN, UPSTREAM, server_address};
 use super::values::{Named, file_fault, header_name, named, named_file, once_each};
 use crate::config::reader::{
-    Item, Kind, Mask, Required, Section, Settings, Shape, Value, Words, Wrong, Zero, at, field,
+    Item, Kind, Mask, Required, Section, SettingList, Shape, Value, Words, Wrong, Zero, at, field,
     fields, read, setting, spellings, words,
 };
 use crate::jwt::keys::{self, KeySet, KeySetError, is_public};
 use crate::limit::name::Name;
-use crate::plan::{Endpoint, JwksUrl, JwtSpec, KeySetLocation, OnInvalid, Scheme};
 use crate::request::key::KeySource;
+use crate::settings::{Endpoint, JwksUrl, JwtSpec, KeySetLocation, OnInvalid, Scheme};
 
 type Spec = JwtSpec;
 
 pub(crate) static JWT: Shape = Shape::new("[jwt.NAME]", || fields(SETTINGS));
 
 #[rustfmt::skip]
-pub(crate) static SETTINGS: Settings<Spec> = &[
+pub(crate) static SETTINGS: SettingList<Spec> = &[
     field("keys", Kind::Either(&[Kind::Text, Kind::Table(&SECRET)]), Words("required where signatures are verified"),
         "a JWKS: an `https://` URL, which is fetched, or a file, which may also be PEM; or `{ secret = \"${SECRET}\" }` for HS256 to HS512. Read again when it changes"),
     setting(at!(issuer, text), Kind::Text, Words("any"), "what `iss` must be"),
@@ -49,7 +49,7 @@ words!(OnInvalid { "ignore" => Ignore, "reject" => Reject });
 pub(crate) static SECRET: Shape = Shape::new("keys", || fields(OF_SECRET));
 
 #[rustfmt::skip]
-static OF_SECRET: Settings<()> = &[
+static OF_SECRET: SettingList<()> = &[
     field("secret", Kind::Text, Required, "the secret with which tokens are signed, at least 32 bytes").masked(Mask::Secret),
 ];
 

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 use super::values::{once, socket_path, suggestion};
 use crate::config::reader::{Item, Kind, Span, Wrong};
-use crate::plan::{ListenAddress, are_both_wildcards, overlap};
+use crate::settings::{ListenAddress, are_both_wildcards, overlap};
 
 /// An address, or a list of addresses.
 pub(super) const LISTEN: Kind = Kind::Either(&[Kind::ADDRESS, Kind::List(&Kind::ADDRESS)]);

@@ -1,18 +1,18 @@
 //! `[log]`.
 
 use crate::config::reader::{
-    Item, Kind, Settings, Shape, Value, Words, Wrong, at, fields, nearest, setting, spellings,
+    Item, Kind, SettingList, Shape, Value, Words, Wrong, at, fields, nearest, setting, spellings,
     words,
 };
-use crate::plan::filter::{LEVELS, LogFilter, LogFilterError};
-use crate::plan::{KeyDisplay, LogFormat, LogSpec, ThrottleLog};
+use crate::settings::filter::{LEVELS, LogFilter, LogFilterError};
+use crate::settings::{KeyDisplay, LogFormat, LogSpec, ThrottleLog};
 
 pub(crate) static LOG: Shape = Shape::new("[log]", || fields(SETTINGS));
 
 type Spec = LogSpec;
 
 #[rustfmt::skip]
-pub(crate) static SETTINGS: Settings<Spec> = &[
+pub(crate) static SETTINGS: SettingList<Spec> = &[
     setting(at!(format), Kind::Word(spellings::<LogFormat>), Words("`\"pretty\"` on a terminal, else `\"json\"`"),
         "how a line looks").restart(),
     setting(at!(level, level), Kind::Text, Value("\"info\""),

@@ -1,8 +1,8 @@
-//! One file for each section of `proxy.toml`: the section's settings, and its part of the plan. `assembly`
+//! One file for each section of `proxy.toml`: the section's list of settings, and its part of [`Settings`](crate::settings::Settings). `assembly`
 //! puts the parts together.
 //!
 //! `SETTINGS` in each file declares the settings: name, kind, default, meaning. A plain setting needs only
-//! its field in the plan. The code for other settings stands below the list.
+//! its field in the settings. The code for other settings stands below the list.
 
 pub(super) mod admin;
 pub(super) mod answer;
@@ -33,13 +33,13 @@ use self::server::SERVER;
 use self::store::STORE;
 use self::test_case::TEST;
 use self::trace::TRACE;
-use super::reader::{Kind, Settings, Shape, Table, Words, field, fields};
+use super::reader::{Kind, SettingList, Shape, Table, Words, field, fields};
 
 /// The whole file.
 pub(super) static ROOT: Shape = Shape::new("the file", || fields(OF_ROOT));
 
 #[rustfmt::skip]
-static OF_ROOT: Settings<()> = &[
+static OF_ROOT: SettingList<()> = &[
     field("server", Kind::Table(&SERVER), Table, "where to listen, timeouts, sizes, trust"),
     field("upstreams", Kind::Named(&upstream::UPSTREAM), Words("none"), "the existing API: one or more servers"),
     field("limits", Kind::Named(&limit::LIMIT), Words("none"), "how much, how often, and counted by what"),

@@ -6,18 +6,18 @@ use std::sync::Arc;
 use super::key::key_source;
 use super::values::{file_fault, named_file};
 use crate::config::reader::{
-    Item, Kind, Required, Section, Settings, Shape, Span, Words, Wrong, field, fields,
+    Item, Kind, Required, Section, SettingList, Shape, Span, Words, Wrong, field, fields,
 };
 use crate::limit::name::Name;
-use crate::plan::JwtSpec;
+use crate::plans::{PlanFile, PlanRule};
 use crate::request::key::{KeySpec, Missing};
 use crate::request::network::ClientPrefixes;
-use crate::tier::{TierFile, TierRule};
+use crate::settings::JwtSpec;
 
 pub(crate) static PLANS: Shape = Shape::new("[plans]", || fields(SETTINGS));
 
 #[rustfmt::skip]
-static SETTINGS: Settings<()> = &[
+static SETTINGS: SettingList<()> = &[
     field("by", Kind::KEY_SOURCE, Required,
         "the part of a request that names its plan, written as a part of a limit's `key`: `\"header:x-plan\"`"),
     field("jwt", Kind::NAME, Words("the first `[jwt.NAME]` table"),
@@ -36,7 +36,7 @@ pub(crate) struct PlansDraft {
     pub(crate) by: Option<(KeySpec, Span)>,
     /// The name of a `[jwt.NAME]`.
     pub(crate) jwt: Option<(Name, Span)>,
-    pub(crate) file: Option<(TierFile, Span)>,
+    pub(crate) file: Option<(PlanFile, Span)>,
     pub(crate) default: Option<(Name, Span)>,
 }
 
@@ -73,10 +73,10 @@ pub(crate) fn build(
 
 const NAME: &str = "expected the name of a plan: 1 to 64 letters, digits, `_`, `.` or `-`";
 
-fn file_of(item: &Item<'_>, by: &KeySpec, loose_paths: bool) -> Option<TierFile> {
+fn file_of(item: &Item<'_>, by: &KeySpec, loose_paths: bool) -> Option<PlanFile> {
     const EXPECTED: &str = "expected the name of a file with a value and a plan in each line";
     let path = named_file(item, EXPECTED)?;
-    match TierFile::open(path.clone(), by, loose_paths) {
+    match PlanFile::open(path.clone(), by, loose_paths) {
         Ok(file) => Some(file),
         Err(error) => {
             file_fault(item, &path, &format!(": {error}"), error.advice());
@@ -87,11 +87,11 @@ fn file_of(item: &Item<'_>, by: &KeySpec, loose_paths: bool) -> Option<TierFile>
 
 impl PlansDraft {
     /// How the plan of a request is found. `named` are the plans that limits name, and `tables` the `[jwt.NAME]`.
-    pub(crate) fn rule(self, named: BTreeSet<Name>, tables: &[Arc<JwtSpec>]) -> Option<TierRule> {
+    pub(crate) fn rule(self, named: BTreeSet<Name>, tables: &[Arc<JwtSpec>]) -> Option<PlanRule> {
         let (file, default) = (self.file.map(|it| it.0), self.default.map(|it| it.0));
         let is_it = |(name, _): &(Name, Span)| tables.iter().position(|table| table.name == *name);
         let jwt = self.jwt.as_ref().and_then(is_it).unwrap_or_default();
         let issuer = tables.get(jwt).and_then(|table| table.named_of(tables.len()));
-        Some(TierRule { by: self.by?.0, jwt, issuer, file, default, named })
+        Some(PlanRule { by: self.by?.0, jwt, issuer, file, default, named })
     }
 }

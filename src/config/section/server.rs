@@ -7,19 +7,19 @@ pub(crate) use super::listen::{LISTEN_ADDRESS, listen_address};
 use super::tls::{self, SERVER_TLS};
 use super::values::{network_item, once_each};
 use crate::config::reader::{
-    Item, Kind, Section, Settings, Shape, Span, Value, Words, Wrong, Zero, at, field, fields, read,
-    setting,
+    Item, Kind, Section, SettingList, Shape, Span, Value, Words, Wrong, Zero, at, field, fields,
+    read, setting,
 };
-use crate::plan::{ListenAddress, ServerSpec};
 use crate::request::client::ClientHeader;
 use crate::request::network::Networks;
+use crate::settings::{ListenAddress, ServerSpec};
 
 type Spec = ServerSpec;
 
 pub(crate) static SERVER: Shape = Shape::new("[server]", || fields(SETTINGS));
 
 #[rustfmt::skip]
-pub(crate) static SETTINGS: Settings<Spec> = &[
+pub(crate) static SETTINGS: SettingList<Spec> = &[
     field("listen", LISTEN, Value("\"127.0.0.1:8080\""),
         "an address or a list of them, for clear text, also `\"unix:/PATH\"`; `[]` beside `tls` or `[decide]` for none. `\"[::]:80\"` takes IPv4 as well, unless `\"0.0.0.0:80\"` stands beside it").restart(),
     field("tls", Kind::Table(&SERVER_TLS), Words("none"),

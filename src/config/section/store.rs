@@ -2,17 +2,17 @@
 
 use super::tls::{self, UPSTREAM_TLS};
 use crate::config::reader::{
-    Item, Kind, Mask, Section, Settings, Shape, Value, Words, Wrong, at, field, fields, read,
+    Item, Kind, Mask, Section, SettingList, Shape, Value, Words, Wrong, at, field, fields, read,
     setting, spellings, words,
 };
-use crate::plan::{OnStoreError, RedisLocation, RedisUrl, StoreLocation, StoreSpec};
+use crate::settings::{OnStoreError, RedisLocation, RedisUrl, StoreLocation, StoreSpec};
 
 type Spec = StoreSpec;
 
 pub(crate) static STORE: Shape = Shape::new("[store]", || fields(SETTINGS));
 
 #[rustfmt::skip]
-pub(crate) static SETTINGS: Settings<Spec> = &[
+pub(crate) static SETTINGS: SettingList<Spec> = &[
     field("url", Kind::Form(r"memory:|(redis|valkey)[a-z+-]*:.+"), Value("\"memory:\""),
         "or `redis://[USER:PASSWORD@]HOST[:PORT][/DB]`, `redis+unix:///PATH[?db=DB&user=USER&pass=PASSWORD]`, `redis-sentinel://[USER:PASSWORD@]HOST[:PORT],…/MASTER[/DB]`, `redis-cluster://[USER:PASSWORD@]HOST[:PORT],…`; by TLS `rediss://`, `rediss-sentinel://` and `rediss-cluster://`; in USER and PASSWORD `/`, `?`, `#`, `@` and `%` are percent-encoded").restart().masked(Mask::Shown(without_login)),
     field("tls", Kind::Table(&UPSTREAM_TLS), Words("the machine's authorities"),

@@ -9,11 +9,11 @@ use http::{Method, StatusCode, Uri};
 use super::headers;
 use super::values::Names;
 use crate::config::reader::{
-    Item, Kind, Mask, Required, Section, Settings, Shape, Value, Words, Wrong, Zero, at, field,
+    Item, Kind, Mask, Required, Section, SettingList, Shape, Value, Words, Wrong, Zero, at, field,
     fields, read, setting,
 };
-use crate::plan::{Expectation, TestCase};
 use crate::request::line::{WrittenTarget, request_line};
+use crate::settings::{Expectation, TestCase};
 
 type Spec = TestCase;
 
@@ -23,7 +23,7 @@ pub(crate) static TEST: Shape = Shape::new("[[tests]]", || fields(SETTINGS));
 const MOST: u64 = 1_000_000;
 
 #[rustfmt::skip]
-pub(crate) static SETTINGS: Settings<Spec> = &[
+pub(crate) static SETTINGS: SettingList<Spec> = &[
     field("name", Kind::Text, Words("what it sends"), "its name in the report"),
     field("send", Kind::Form(r"\s*(\S+\s+)?(/|[A-Za-z0-9]+://).*"), Required, "a method and a path or URL: `GET /login`"),
     field("headers", Kind::TEXT_TABLE, Words("none"), "the headers of its requests").masked(Mask::Secret),
@@ -42,7 +42,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
 pub(crate) static EXPECT: Shape = Shape::new("expect", || fields(OF_EXPECT));
 
 #[rustfmt::skip]
-static OF_EXPECT: Settings<()> = &[
+static OF_EXPECT: SettingList<()> = &[
     field("allowed", Kind::Whole(0, MOST), Words("any"), "how many pass at once"),
     field("rejected", Kind::Whole(0, MOST), Words("any"), "how many are rejected"),
     field("delayed", Kind::Whole(0, MOST), Words("any"), "how many pass after a wait"),

@@ -10,10 +10,10 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use super::listen::{LISTEN, TakenAddress, addresses};
 use super::values::{address, all, file_fault, named_file};
 use crate::config::reader::{
-    Item, Kind, Required, Section, Settings, Shape, Span, Value, Words, Wrong, field, fields,
+    Item, Kind, Required, Section, SettingList, Shape, Span, Value, Words, Wrong, field, fields,
     spellings, words,
 };
-use crate::plan::{Endpoint, ListenAddress, ListenerTls, ServerTls};
+use crate::settings::{Endpoint, ListenAddress, ListenerTls, ServerTls};
 use crate::tls::server::{ClientAuth, Files, Material};
 use crate::tls::{IdentityFiles, TlsError, TlsIdentity, authorities, client};
 
@@ -24,11 +24,11 @@ pub(crate) static SERVER_TLS: Shape =
 /// `tls` of `[decide]`.
 pub(crate) static DECIDE_TLS: Shape = Shape::new("decide.tls", || fields(OF_LISTENER));
 
-static OF_SERVER: Settings<()> =
+static OF_SERVER: SettingList<()> =
     &[field("listen", LISTEN, Required, "an address or a list of them").restart()];
 
 #[rustfmt::skip]
-static OF_LISTENER: Settings<()> = &[
+static OF_LISTENER: SettingList<()> = &[
     field("certificates", Kind::List(&Kind::Table(&CERTIFICATE)), Required,
         "a client gets the certificate with the name that it asks for, or else the first one. Read again when the files change"),
     field("client_ca", Kind::Text, Words("none"),
@@ -43,7 +43,7 @@ words!(ClientAuth { "require" => Require, "request" => Request });
 pub(crate) static CERTIFICATE: Shape = Shape::new("a certificate", || fields(OF_CERTIFICATE));
 
 #[rustfmt::skip]
-static OF_CERTIFICATE: Settings<()> = &[
+static OF_CERTIFICATE: SettingList<()> = &[
     field("cert", Kind::Text, Required, "PEM: the certificate, then the certificates that lead to its authority"),
     field("key", Kind::Text, Required, "PEM: its private key, without a password"),
 ];
@@ -52,7 +52,7 @@ static OF_CERTIFICATE: Settings<()> = &[
 pub(crate) static UPSTREAM_TLS: Shape = Shape::new("tls of an upstream", || fields(OF_UPSTREAM));
 
 #[rustfmt::skip]
-static OF_UPSTREAM: Settings<()> = &[
+static OF_UPSTREAM: SettingList<()> = &[
     field("ca", Kind::Text, Words("the machine's authorities"),
         "PEM: the authorities of the servers' certificates; no others are trusted"),
     field("server_name", Kind::Text, Words("the URL's host"), "the name in the servers' certificates"),

@@ -2,16 +2,16 @@
 
 use super::upstream::{NO_LOGIN, host_and_port};
 use crate::config::reader::{
-    Item, Kind, Section, Settings, Shape, Value, Words, Wrong, at, fields, read, setting,
+    Item, Kind, Section, SettingList, Shape, Value, Words, Wrong, at, fields, read, setting,
 };
-use crate::plan::{CollectorAddress, TraceSpec};
+use crate::settings::{CollectorAddress, TraceSpec};
 
 type Spec = TraceSpec;
 
 pub(crate) static TRACE: Shape = Shape::new("[trace]", || fields(SETTINGS));
 
 #[rustfmt::skip]
-pub(crate) static SETTINGS: Settings<Spec> = &[
+pub(crate) static SETTINGS: SettingList<Spec> = &[
     setting(at!(otlp, collector), Kind::Form(r"https?://.+"), Words("none"),
         "an OpenTelemetry collector that takes OTLP by gRPC, as in `\"http://127.0.0.1:4317\"`"),
     setting(at!(sample, Item::share), Kind::Share, Value("0.01"),

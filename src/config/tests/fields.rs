@@ -21,7 +21,7 @@ fn shapes() -> impl Iterator<Item = &'static Shape> {
 
 pub(super) fn assert_same(one: &Loaded, other: &Loaded, what: &str) {
     assert_eq!(one.changes_to(other, &no_env), Changes::default(), "{what}");
-    let (one, other) = (&one.plan, &other.plan);
+    let (one, other) = (&one.settings, &other.settings);
     assert_eq!(one.server, other.server, "{what}");
     assert_eq!(one.upstreams, other.upstreams, "{what}");
     assert_eq!(one.limits, other.limits, "{what}");

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::plan::Scheme;
+use crate::settings::Scheme;
 use crate::tls::server::ClientAuth;
 use crate::tls::testing::Authority;
 
@@ -39,14 +39,14 @@ fn files_that_the_file_names_stand_beside_it() {
     let text = SMALLEST.replace("\"http://127.0.0.1:3000\"]", servers);
     let path = folder.path().join("proxy.toml");
     std::fs::write(&path, format!("{tls}{text}")).unwrap();
-    let plan = load(&path, &no_env, &Overrides::default()).unwrap().plan;
+    let settings = load(&path, &no_env, &Overrides::default()).unwrap().settings;
 
-    assert!(plan.server.listen.is_empty(), "by TLS alone");
-    let tls = plan.server.tls.unwrap().shown;
+    assert!(settings.server.listen.is_empty(), "by TLS alone");
+    let tls = settings.server.tls.unwrap().shown;
     assert_eq!(tls.files.certificates, [pair]);
     assert_eq!(tls.files.read().unwrap(), *tls.material);
     assert_eq!(tls.material.clients.as_ref().unwrap().1, ClientAuth::Require);
-    let upstream = &plan.upstreams[0];
+    let upstream = &settings.upstreams[0];
     let schemes: Vec<_> = upstream.servers.iter().map(|server| server.address.scheme).collect();
     assert_eq!(schemes, [Scheme::Https, Scheme::Http, Scheme::H2c]);
     let spec = upstream.tls.as_ref().unwrap();
@@ -54,8 +54,8 @@ fn files_that_the_file_names_stand_beside_it() {
 
     std::fs::write(&path, SMALLEST.replace("3000\"]", "3000\"]\ntls = { ca = \"ca.pem\" }"))
         .unwrap();
-    let plan = load(&path, &no_env, &Overrides::default()).unwrap().plan;
-    assert_eq!(plan.upstreams[0].tls, None, "nothing is spoken by TLS");
+    let settings = load(&path, &no_env, &Overrides::default()).unwrap().settings;
+    assert_eq!(settings.upstreams[0].tls, None, "nothing is spoken by TLS");
 }
 
 #[test]
@@ -69,9 +69,9 @@ fn variables_stand_in_strings_everywhere() {
         .replace("http://127.0.0.1:3000", "${SERVER}")
         .replace("100/s", "${RATE}")
         .replace("\"per-client\"]", "\"${LIMIT:-per-client}\"]");
-    let plan = parse("proxy.toml", &text, &env, &Overrides::default()).unwrap().plan;
-    assert_eq!(plan.upstreams[0].servers[0].address.url, "http://10.0.0.1:81");
-    assert_eq!(plan.routes[0].limits.as_slice(), [0]);
+    let settings = parse("proxy.toml", &text, &env, &Overrides::default()).unwrap().settings;
+    assert_eq!(settings.upstreams[0].servers[0].address.url, "http://10.0.0.1:81");
+    assert_eq!(settings.routes[0].limits.as_slice(), [0]);
 }
 
 #[test]

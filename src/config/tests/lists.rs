@@ -32,17 +32,18 @@ fn file(server: &str, limit: &str, more: &str) -> String {
 #[test]
 fn a_limit_may_have_many_overrides_and_exemptions() {
     let overrides = list(|it| format!("{{ key = [\"{}\"], rate = \"5/s\" }}", ip(it)));
-    let plan = parsed(&file("", &format!("overrides = [{overrides}]"), "")).plan;
-    assert_eq!(plan.limits[0].overrides.len(), MANY);
+    let settings = parsed(&file("", &format!("overrides = [{overrides}]"), "")).settings;
+    assert_eq!(settings.limits[0].overrides.len(), MANY);
 
     let (ips, paths) = (list(|it| format!("\"{}\"", ip(2 * it))), list(|it| format!("\"/{it}\"")));
     let headers = lines(|it| format!("x-{it} = \"a\""));
     let trusted = format!("trusted_proxies = [{ips}]");
     let exempt = format!("exempt.ip = [{ips}]\nexempt.path = [{paths}]\n");
-    let plan =
-        parsed(&file(&trusted, &format!("{exempt}[limits.all.exempt.header]\n{headers}"), "")).plan;
-    assert!(plan.server.trust.trusts(ip(2 * MANY - 2).parse().unwrap()));
-    assert_eq!(plan.limits[0].exempt.headers().count(), MANY);
+    let settings =
+        parsed(&file(&trusted, &format!("{exempt}[limits.all.exempt.header]\n{headers}"), ""))
+            .settings;
+    assert!(settings.server.trust.trusts(ip(2 * MANY - 2).parse().unwrap()));
+    assert_eq!(settings.limits[0].exempt.headers().count(), MANY);
 }
 
 #[test]
@@ -70,8 +71,8 @@ fn a_file_may_have_many_routes_upstreams_limits_and_tests() {
     let loaded = parsed(&file("", "", &more));
     // A limit without a key is a doubt.
     assert_eq!(loaded.warnings.iter().count(), MANY);
-    assert_eq!(loaded.plan.routes.len(), 2 * MANY + 1);
-    let lines: Vec<_> = loaded.plan.tests.iter().map(|test| test.line).collect();
+    assert_eq!(loaded.settings.routes.len(), 2 * MANY + 1);
+    let lines: Vec<_> = loaded.settings.tests.iter().map(|test| test.line).collect();
     assert!(lines.windows(2).all(|pair| pair[1] == pair[0] + 3));
 }
 

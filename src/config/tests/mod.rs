@@ -19,8 +19,8 @@ use super::section::server::SERVER;
 use super::section::store::STORE;
 use super::section::upstream::UPSTREAM;
 use super::*;
-use crate::plan::{Action, Endpoint, Figures, StoreLocation};
 use crate::request::client::ClientHeader;
+use crate::settings::{Action, Endpoint, Figures, StoreLocation};
 
 const SMALLEST: &str = r#"
 [upstreams.api]
@@ -54,16 +54,16 @@ fn refused(text: &str) -> String {
 fn the_smallest_file_works() {
     let loaded = parsed(SMALLEST);
     assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
-    let plan = loaded.plan;
+    let settings = loaded.settings;
     assert_eq!(
-        plan.server.listen,
-        [crate::plan::ListenAddress::Tcp("127.0.0.1:8080".parse().unwrap())]
+        settings.server.listen,
+        [crate::settings::ListenAddress::Tcp("127.0.0.1:8080".parse().unwrap())]
     );
-    assert_eq!(plan.server.trust.header, ClientHeader::XForwardedFor);
-    assert_eq!(plan.store.location, StoreLocation::Memory);
-    assert_eq!(&*plan.routes[0].name, "/{*rest}");
-    assert_eq!(plan.routes[0].limits.as_slice(), [0]);
-    assert!(matches!(plan.limits[0].figures, Figures::Limited(_)));
+    assert_eq!(settings.server.trust.header, ClientHeader::XForwardedFor);
+    assert_eq!(settings.store.location, StoreLocation::Memory);
+    assert_eq!(&*settings.routes[0].name, "/{*rest}");
+    assert_eq!(settings.routes[0].limits.as_slice(), [0]);
+    assert!(matches!(settings.limits[0].figures, Figures::Limited(_)));
 }
 
 #[test]
@@ -160,16 +160,16 @@ fn every_setting_that_the_default_file_shows_works() {
             line => line,
         })
         .collect();
-    assert!(matches!(parsed(&window.join("\n")).plan.limits[0].figures, Figures::Calendar(_)));
+    assert!(matches!(parsed(&window.join("\n")).settings.limits[0].figures, Figures::Calendar(_)));
 }
 
 #[test]
 fn limits_that_are_off_are_in_no_route() {
     let text = SMALLEST.replace("rate =", "mode = \"off\"\nrate =");
-    let plan = parsed(&text).plan;
-    assert!(plan.limits.is_empty());
-    assert_eq!(plan.off[0].as_str(), "per-client");
-    assert!(plan.routes[0].limits.is_empty());
+    let settings = parsed(&text).settings;
+    assert!(settings.limits.is_empty());
+    assert_eq!(settings.off[0].as_str(), "per-client");
+    assert!(settings.routes[0].limits.is_empty());
 }
 
 #[test]
@@ -203,7 +203,7 @@ path = "/users/{id}"
 headers = { x-plan = "free" }
 upstream = "api"
 "#;
-    let names: Vec<_> = parsed(text).plan.routes.iter().map(|r| r.name.to_string()).collect();
+    let names: Vec<_> = parsed(text).settings.routes.iter().map(|r| r.name.to_string()).collect();
     assert_eq!(
         names,
         [
@@ -224,10 +224,13 @@ fn the_command_line_wins() {
         listen: Some("[::1]:0".to_owned()),
         ..Overrides::default()
     };
-    let plan = parse("proxy.toml", SMALLEST, &no_env, &overrides).unwrap().plan;
-    assert_eq!(plan.server.listen, [crate::plan::ListenAddress::Tcp("[::1]:0".parse().unwrap())]);
+    let settings = parse("proxy.toml", SMALLEST, &no_env, &overrides).unwrap().settings;
+    assert_eq!(
+        settings.server.listen,
+        [crate::settings::ListenAddress::Tcp("[::1]:0".parse().unwrap())]
+    );
     let endpoint = |host: &str, port| Endpoint::Tcp { host: host.to_owned(), port };
-    assert_eq!(plan.upstreams[0].servers[0].address.endpoint, endpoint("10.0.0.1", 9000));
+    assert_eq!(settings.upstreams[0].servers[0].address.endpoint, endpoint("10.0.0.1", 9000));
 
     let several = format!("{SMALLEST}[upstreams.b]\nservers = [\"http://b\"]\n");
     for (text, upstream, listen, expected) in [
@@ -257,8 +260,8 @@ fn shadow_hides_no_wrong_mode() {
     let overrides = Overrides { shadow: true, ..Overrides::default() };
     let with_mode = |mode: &str| SMALLEST.replace("[[routes]]", &format!("{mode}\n[[routes]]"));
     for mode in ["", "mode = \"enforce\"", "mode = \"${NONE:-enforce}\"", "mode = \"shadow\""] {
-        let plan = parse("proxy.toml", &with_mode(mode), &no_env, &overrides).unwrap().plan;
-        assert_eq!(plan.limits[0].mode, crate::limit::Mode::Shadow, "{mode}");
+        let settings = parse("proxy.toml", &with_mode(mode), &no_env, &overrides).unwrap().settings;
+        assert_eq!(settings.limits[0].mode, crate::limit::Mode::Shadow, "{mode}");
     }
     for mode in ["mode = 3", "mode = \"${NONE}\"", "mode = \"of\""] {
         assert!(parse("proxy.toml", &with_mode(mode), &no_env, &overrides).is_err(), "{mode}");
@@ -284,13 +287,13 @@ fn a_body_is_awaited_only_for_a_limit_that_enforces() {
             "{rest}\n[limits.a]\nrate = \"1/s\"\n{first}\n[limits.b]\nkey = []\nrate = \"1/s\"\n{second}\n\
              [[routes]]\npath = \"/\"\nrespond = {{ status = 204 }}\nlimits = [\"a\", \"b\"]"
         );
-        let plan = parsed(&text).plan;
-        let options = plan.routes[0].options();
+        let settings = parsed(&text).settings;
+        let options = settings.routes[0].options();
         assert!(!options.body_fields.is_empty(), "{text}");
         assert_eq!(options.awaits_body, awaits, "{text}");
         let overrides = Overrides { shadow: true, ..Overrides::default() };
-        let plan = parse("proxy.toml", &text, &no_env, &overrides).unwrap().plan;
-        assert!(!plan.routes[0].options().awaits_body, "{text}");
+        let settings = parse("proxy.toml", &text, &no_env, &overrides).unwrap().settings;
+        assert!(!settings.routes[0].options().awaits_body, "{text}");
     }
 }
 
@@ -309,10 +312,13 @@ fn without_a_file_everything_is_forwarded() {
     let upstream = Some("http://a:1".to_owned());
     let overrides = Overrides { upstream, ..Overrides::default() };
     let loaded = load(&path, &no_env, &overrides).unwrap();
-    assert_eq!(loaded.plan.routes.len(), 1);
-    assert!(loaded.plan.limits.is_empty());
-    assert!(matches!(loaded.plan.routes[0].action, Action::Forward { upstream: 0, rewrite: None }));
-    assert_eq!(loaded.plan.upstreams[0].servers[0].address.url, "http://a:1");
+    assert_eq!(loaded.settings.routes.len(), 1);
+    assert!(loaded.settings.limits.is_empty());
+    assert!(matches!(
+        loaded.settings.routes[0].action,
+        Action::Forward { upstream: 0, rewrite: None }
+    ));
+    assert_eq!(loaded.settings.upstreams[0].servers[0].address.url, "http://a:1");
     assert!(loaded.warnings.to_string().contains("nothing is limited"));
     assert!(!loaded.warnings.has_errors());
     // A misspelt name must not take all limits away.
@@ -327,6 +333,6 @@ fn without_a_file_everything_is_forwarded() {
 #[test]
 fn both_wildcards_of_a_port_may_be_listened_on() {
     let text = format!("[server]\nlisten = [\"[::]:80\", \"0.0.0.0:80\"]\n{SMALLEST}");
-    let plan = parse("proxy.toml", &text, &no_env, &Overrides::default()).unwrap().plan;
-    assert_eq!(plan.server.listen.len(), 2);
+    let settings = parse("proxy.toml", &text, &no_env, &Overrides::default()).unwrap().settings;
+    assert_eq!(settings.server.listen.len(), 2);
 }

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::keys::KeySet;
 use super::*;
 use crate::limit::name::Name;
-use crate::plan::{JwtSpec, KeySetLocation};
+use crate::settings::{JwtSpec, KeySetLocation};
 
 /// Tokens of RFC 7515, A.1 to A.3: HS256, RS256 and ES256. They hold until 22 March 2011, 18:43 UTC.
 const STANDARD: [(&str, &str); 3] = [

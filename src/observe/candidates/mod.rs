@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use super::KEY_HASHER;
 use super::distinct::DistinctKeys;
 use crate::limit::time::Timestamp;
-use crate::plan::LimitSpec;
+use crate::settings::LimitSpec;
 
 /// The counts of one worker.
 #[derive(Debug, Default)]
@@ -81,7 +81,7 @@ impl CandidateTallies {
     }
 }
 
-/// The sum of what these workers have counted for the candidate of `limit`. The counts of a worker whose plan has
+/// The sum of what these workers have counted for the candidate of `limit`. The counts of a worker whose settings have
 /// other figures are left out. `None` if `limit` has no candidate, or no worker counts it yet.
 pub(crate) fn read<'w>(
     workers: impl IntoIterator<Item = &'w CandidateTallies>,

@@ -24,7 +24,7 @@ use super::candidates::{self, CandidateTallies, CandidateTally};
 use super::top_keys::{self, ReadKeys, TopKeys};
 use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
-use crate::plan::{LimitSpec, NO_ROUTE};
+use crate::settings::{LimitSpec, NO_ROUTE};
 
 /// The process's counters. They live as long as the process: a reload keeps them, by name.
 #[derive(Debug)]

@@ -17,7 +17,7 @@ impl RouteCounter {
     pub(crate) const NO_ROUTE: Self = Self(0);
 }
 
-/// A worker's counters of a plan's routes. Each counter is looked up by its route's name when it is first
+/// A worker's counters of the settings' routes. Each counter is looked up by its route's name when it is first
 /// needed: a reload does not wait for ten thousand look-ups.
 #[derive(Debug)]
 pub(crate) struct RouteCounters(Box<[Cell<RouteCounter>]>);

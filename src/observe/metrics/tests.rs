@@ -4,7 +4,7 @@ fn name(text: &str) -> Name {
     Name::new(text).unwrap()
 }
 
-/// A route keeps its counter by its name, also if the route has another index in the new plan.
+/// A route keeps its counter by its name, also if the route has another index in the new settings.
 #[test]
 fn a_reload_keeps_the_counters() {
     let metrics = Metrics::new(1);

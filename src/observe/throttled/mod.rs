@@ -28,7 +28,7 @@ use crate::limit::decision::Outcome;
 use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
 use crate::observe::{KEY_HASHER, millis_up};
-use crate::plan::ThrottleLog;
+use crate::settings::ThrottleLog;
 
 /// The most lines of an interval: `LINES - 1` for single keys, and one for all other keys. There are two exceptions.
 /// The other keys of each limit and decision have a line. The first key of a limit and decision has its line at once.
@@ -51,7 +51,7 @@ pub(crate) struct ThrottleEvent<'e> {
     /// The name that an override of the file gives the key.
     pub(crate) name: Option<&'e str>,
     /// The plan that has the figures.
-    pub(crate) tier: Option<&'e str>,
+    pub(crate) plan: Option<&'e str>,
     /// The figures that decided.
     pub(crate) figures: Algorithm,
     pub(crate) route: &'e str,
@@ -265,7 +265,7 @@ fn write_line(event: &ThrottleEvent<'_>, count: u64, interval: Option<Duration>)
         // A limit with slots has no rate. Then the line has the number of slots.
         rate = event.figures.rate().unwrap_or_else(|| event.figures.to_string()),
         name = event.name,
-        plan = event.tier,
+        plan = event.plan,
         count,
         interval_ms = interval.map(millis_up),
         request_id = event.request_id,

@@ -14,7 +14,7 @@ use crate::limit::decision::Outcome;
 use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
 use crate::observe::start;
-use crate::plan::ThrottleLog;
+use crate::settings::ThrottleLog;
 
 /// The most bytes of a path, key or method that an entry keeps. Clients choose these texts, but an entry
 /// must stay small.
@@ -128,7 +128,7 @@ pub(super) struct PastEvent {
     mode: Mode,
     reason: Option<&'static str>,
     name: Option<Box<str>>,
-    tier: Option<Box<str>>,
+    plan: Option<Box<str>>,
     figures: Algorithm,
 }
 
@@ -145,7 +145,7 @@ impl PastEvent {
             mode: event.mode,
             reason: event.reason,
             name: event.name.map(Into::into),
-            tier: event.tier.map(Into::into),
+            plan: event.plan.map(Into::into),
             figures: event.figures,
         }
     }
@@ -157,7 +157,7 @@ impl PastEvent {
         start(event.method, TEXT).clone_into(&mut self.method);
         start(event.path, TEXT).clone_into(&mut self.path);
         (self.outcome, self.figures) = (event.outcome, event.figures);
-        for (own, new) in [(&mut self.name, event.name), (&mut self.tier, event.tier)] {
+        for (own, new) in [(&mut self.name, event.name), (&mut self.plan, event.plan)] {
             if own.as_deref() != new {
                 *own = new.map(Into::into);
             }
@@ -178,7 +178,7 @@ impl PastEvent {
             mode: self.mode,
             reason: self.reason,
             name: self.name.as_deref(),
-            tier: self.tier.as_deref(),
+            plan: self.plan.as_deref(),
             figures: self.figures,
         }
     }

@@ -35,7 +35,7 @@ pub(super) fn rejected<'e>(key: &'e &'e str) -> ThrottleEvent<'e> {
         path: "/users/42",
         request_id: None,
         name: None,
-        tier: None,
+        plan: None,
         figures: figures("100/s"),
         outcome: Outcome::Reject { retry_after: Some(Duration::from_micros(1500)) },
         mode: Mode::Enforce,

@@ -20,7 +20,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::observe::events::{self, DropReason};
 use crate::observe::start;
 use crate::percent;
-use crate::plan::CollectorAddress;
+use crate::settings::CollectorAddress;
 use crate::wire::dialer::Dialer;
 
 const PATH: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";

@@ -13,7 +13,7 @@ use super::collector::{CollectorConnection, ExportError};
 use super::{BATCH, MOST, RequestDetails, SpanQueue, otlp};
 use crate::clock::Clock;
 use crate::observe::events::{self, DropReason};
-use crate::plan::CollectorAddress;
+use crate::settings::CollectorAddress;
 use crate::wire::dialer::Dialer;
 
 /// Spans are sent after this time at the latest. After a failure, this is the time to the next try.

@@ -10,8 +10,8 @@ use super::*;
 use crate::clock::Clock;
 use crate::limit::time::Timestamp;
 use crate::observe::testing;
-use crate::plan::CollectorAddress;
 use crate::request::trace::{SpanId, TraceId};
+use crate::settings::CollectorAddress;
 
 pub(super) fn span() -> Box<RequestDetails> {
     let (trace, span) = (TraceId::from_random(1), SpanId::from_random(2));

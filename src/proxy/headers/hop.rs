@@ -2,8 +2,8 @@
 
 use http::header::{CONNECTION, EXPECT, HeaderMap, HeaderName, HeaderValue, TE, TRAILER, UPGRADE};
 
-use crate::plan::Plan;
 use crate::reading::{Seen, listed, remove_connection_fields};
+use crate::settings::Settings;
 use crate::upstream::body::Trailers;
 
 /// The protocol to which a request offers to change. An offer of HTTP (`h2c`, or an older name of HTTP/2)
@@ -40,10 +40,10 @@ pub(in crate::proxy) fn remove_hop_by_hop(headers: &mut HeaderMap, seen: Seen) {
 /// The trailers of a request that are passed on: those that the client announces and the API may believe. A field that
 /// the proxy knows from the head must not reach the API after the body: servers that merge trailers would read it.
 /// `trailer` is rewritten to name only the trailers that are passed on.
-pub(in crate::proxy) fn limit_trailers(headers: &mut HeaderMap, plan: &Plan) -> Trailers {
+pub(in crate::proxy) fn limit_trailers(headers: &mut HeaderMap, settings: &Settings) -> Trailers {
     let kept = listed(headers, &TRAILER)
         .filter_map(|name| HeaderName::from_bytes(name).ok())
-        .filter(|name| !plan.known_fields.has(name));
+        .filter(|name| !settings.known_fields.has(name));
     let kept: Trailers = kept.collect();
     headers.remove(TRAILER);
     for name in &kept {

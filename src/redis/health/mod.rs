@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::counts::CallCounts;
 use super::error::CallError;
 use crate::observe::log_interval::LogInterval;
-use crate::plan::Endpoint;
+use crate::settings::Endpoint;
 
 /// Redis counts as away after this number of failures in a row. The failures of all workers count together. If Redis
 /// says that it cannot decide, it counts as away at once.

@@ -25,7 +25,7 @@ use super::timeline::{Slice, Timeline};
 use super::{Replay, Side};
 use crate::limit::key::{Key, write_shown};
 use crate::limit::time::Timestamp;
-use crate::plan::LimitSpec;
+use crate::settings::LimitSpec;
 
 /// The most clients, and the most keys of a limit, that are listed by name.
 const HARDEST: usize = 20;
@@ -204,8 +204,9 @@ impl<'r> Report<'r> {
 impl<'r> FileReport<'r> {
     fn of(side: &'r Side<'_>, file: &'r str) -> Self {
         let Side { judge, tally } = side;
-        let plan = judge.plan;
-        let names = plan.routes.iter().map(|route| &*route.name).chain([&*plan.no_route.name]);
+        let settings = judge.settings;
+        let names =
+            settings.routes.iter().map(|route| &*route.name).chain([&*settings.no_route.name]);
         let routes = names.zip(&tally.routes).filter(|(_, counts)| counts.requests > 0);
         let left_out = tally.missing.iter().map(|(missing, requests)| {
             let (what, name, fact) = judge.described(*missing);

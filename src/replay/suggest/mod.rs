@@ -21,7 +21,7 @@ use super::log::LogRecord;
 use super::report::{counted, length, number, percent, printable, shown, time};
 use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
-use crate::plan::Plan;
+use crate::settings::Settings;
 
 /// The most keys above a limit that are named.
 const NAMED: usize = 5;
@@ -35,7 +35,7 @@ pub(crate) struct Suggest<'p> {
     pub(crate) judge: Judge<'p>,
     /// The times of the first and the last request.
     span: Option<(Timestamp, Timestamp)>,
-    /// The demands on each limit, by the limit's index in the plan.
+    /// The demands on each limit, by the limit's index in the settings.
     limits: Vec<Demands>,
     /// The indices by the limits' names.
     indices: HashMap<Name, usize>,
@@ -44,13 +44,13 @@ pub(crate) struct Suggest<'p> {
 }
 
 impl<'p> Suggest<'p> {
-    /// A search with the plan that [`WantedLimits::plan`] made.
-    pub(crate) fn new(plan: &'p Plan, assumptions: &[Assumption]) -> Self {
+    /// A search with the settings that [`WantedLimits::settings`] made.
+    pub(crate) fn new(settings: &'p Settings, assumptions: &[Assumption]) -> Self {
         Self {
-            judge: Judge::new(plan, assumptions),
+            judge: Judge::new(settings, assumptions),
             span: None,
-            limits: plan.limits.iter().map(|_| Demands::default()).collect(),
-            indices: plan.limits.iter().map(|it| it.name.clone()).zip(0..).collect(),
+            limits: settings.limits.iter().map(|_| Demands::default()).collect(),
+            indices: settings.limits.iter().map(|it| it.name.clone()).zip(0..).collect(),
             missing: BTreeMap::new(),
             requests: 0,
         }
@@ -107,7 +107,7 @@ impl<'p> Suggest<'p> {
     /// The percentage of its keys that each limit may touch. Limits with the same sources of keys touch at most
     /// `touch` percent of their keys together: a client may use several routes.
     fn percents(&self, touch: f64) -> Vec<f64> {
-        let specs = &self.judge.plan.limits;
+        let specs = &self.judge.settings.limits;
         let mut percents: Vec<f64> = Vec::new();
         for (index, spec) in specs.iter().enumerate() {
             let before = specs[..index].iter().position(|other| other.key == spec.key);
@@ -123,13 +123,13 @@ impl<'p> Suggest<'p> {
 
     /// Whether the log has a request for this limit, or may have one.
     fn is_met(&self, limit: usize) -> bool {
-        let name = self.judge.plan.limits[limit].name.as_str();
+        let name = self.judge.settings.limits[limit].name.as_str();
         !self.limits[limit].keys.is_empty() || self.missing("limit", name).next().is_some()
     }
 
     /// Comments for the route with this index.
     fn notes(&self, route: usize) -> String {
-        let missing = self.missing("route", &self.judge.plan.routes[route].name);
+        let missing = self.missing("route", &self.judge.settings.routes[route].name);
         let notes = missing.map(|(requests, fact)| {
             format!("# {requests} may be for this route: the log does not have {fact}.\n")
         });
@@ -148,7 +148,9 @@ impl<'p> Suggest<'p> {
     fn write_limit(&self, text: &mut String, index: usize, percent_touched: f64) -> fmt::Result {
         let demands = &self.limits[index];
         let mut is_complete = true;
-        for (requests, fact) in self.missing("limit", self.judge.plan.limits[index].name.as_str()) {
+        for (requests, fact) in
+            self.missing("limit", self.judge.settings.limits[index].name.as_str())
+        {
             writeln!(text, "# Left out: {requests}. The log does not have {fact}.")?;
             is_complete = false;
         }

@@ -6,9 +6,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::limit::key::Key;
 use crate::limit::time::Timestamp;
-use crate::plan::testing::plan;
 use crate::replay::Replay;
 use crate::replay::log::{Logged, LoggedHeaders};
+use crate::settings::testing::settings;
 
 /// A log of clients, each with its requests' times in milliseconds since the request before in the log.
 fn records(log: &[(u64, u8, bool)]) -> Vec<LogRecord<'static>> {
@@ -45,16 +45,16 @@ fn wanted(touch: f64) -> WantedLimits {
 }
 
 fn suggested(records: &[LogRecord<'_>], wanted: &WantedLimits) -> String {
-    let plan = wanted.plan(&|_| None).unwrap();
-    let mut suggest = Suggest::new(&plan, &[]);
+    let settings = wanted.settings(&|_| None).unwrap();
+    let mut suggest = Suggest::new(&settings, &[]);
     records.iter().for_each(|record| suggest.request(record));
     suggest.file(wanted)
 }
 
 /// For each limit the keys that it has seen, and those that it rejects.
 fn replayed_keys(file: &str, records: &[LogRecord<'_>]) -> Vec<(HashSet<Key>, HashSet<Key>)> {
-    let plan = plan(file);
-    let mut replay = Replay::new([&plan], &[]);
+    let settings = settings(file);
+    let mut replay = Replay::new([&settings], &[]);
     records.iter().for_each(|record| replay.request(record));
     let limits = &replay.sides[0].tally.limits;
     let keys = limits.iter().map(|limit| {
@@ -215,9 +215,9 @@ fn the_reasons_stand_in_comments() {
 fn names_of_limits_are_names_and_differ() {
     let paths = ["/a/{id}", "/a/id", "/", "/ä", "/robots.txt", "/$HOME"];
     let keys = ["header:x-api-key | ip", "ip", "header:x-2", "header:x"];
-    let plan = by(&paths, &keys, 0.0, None).plan(&|_| None).unwrap();
-    let names: Vec<_> = plan.limits.iter().map(|limit| limit.name.to_string()).collect();
-    assert_eq!(plan.limits.len(), 24, "{names:?}");
+    let settings = by(&paths, &keys, 0.0, None).settings(&|_| None).unwrap();
+    let names: Vec<_> = settings.limits.iter().map(|limit| limit.name.to_string()).collect();
+    assert_eq!(settings.limits.len(), 24, "{names:?}");
 }
 
 #[test]
@@ -247,9 +247,9 @@ fn each_route_of_the_file_with_requests_gets_limits() {
     // A parameter of the path is a key only if the path has it.
     let by_param = suggested(&records, &by(&[], &["param:id", "ip"], 0.0, Some(FILE)));
     assert_eq!(limits(&by_param), ["login-ip", "rest-ip"], "{by_param}");
-    let none = by(&[], &["param:nothing"], 0.0, Some(FILE)).plan(&|_| None).unwrap_err();
+    let none = by(&[], &["param:nothing"], 0.0, Some(FILE)).settings(&|_| None).unwrap_err();
     assert_eq!(none, "--key: no route of the file has this parameter in its path");
-    let named = by(&["/login"], &["param:id"], 0.0, Some(FILE)).plan(&|_| None).unwrap_err();
+    let named = by(&["/login"], &["param:id"], 0.0, Some(FILE)).settings(&|_| None).unwrap_err();
     assert!(named.contains("expected `{id}` in its path, /login"), "{named}");
     // A path that the file does not have becomes one more route.
     let new = suggested(&records, &by(&["/other/7"], &["ip"], 0.0, Some(FILE)));

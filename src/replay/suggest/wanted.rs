@@ -4,9 +4,9 @@ use hashbrown::HashSet;
 use toml::{Table, Value};
 
 use crate::config::{self, Overrides};
-use crate::plan::Plan;
 use crate::request::key::KeySource;
 use crate::request::route::{Pattern, read_pattern};
+use crate::settings::Settings;
 
 /// The settings of `[server]` that the suggested file takes over: they say who the client is, and which paths are
 /// the same.
@@ -93,19 +93,22 @@ impl WantedLimits {
         Ok(Self { server, routes, touch })
     }
 
-    /// A plan with a limit in shadow for each route and key. The limits read the keys of the requests, and reject
+    /// Settings with a limit in shadow for each route and key. The limits read the keys of the requests, and reject
     /// nothing. `env` has the environment variables that the file names.
     ///
     /// # Errors
     /// If the file with these limits would be wrong. The text says why.
-    pub(crate) fn plan(&self, env: &dyn Fn(&str) -> Option<String>) -> Result<Plan, String> {
+    pub(crate) fn settings(
+        &self,
+        env: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Settings, String> {
         if self.routes.iter().all(|route| route.limits.is_empty()) {
             return Err("--key: no route of the file has this parameter in its path".to_owned());
         }
         let figures = "rate = \"1000000/s\"\nburst = 1000000000\nmode = \"shadow\"\n";
         let text = self.file(|_, _| Some(figures.to_owned()), |_| String::new());
         let parsed = config::parse("the suggestion", &text, env, &Overrides::default());
-        Ok(parsed.map_err(|problems| problems.to_string())?.plan)
+        Ok(parsed.map_err(|problems| problems.to_string())?.settings)
     }
 
     /// A file with these routes, and a limit for each route and key. `figures` returns the lines of a limit, or `None`

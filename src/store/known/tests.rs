@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::*;
 use crate::limit::decide::Ask;
 use crate::limit::key::Key;
-use crate::plan::LimitSpec;
-use crate::plan::testing::limit;
+use crate::settings::LimitSpec;
+use crate::settings::testing::limit;
 use crate::store::name::BucketKey;
 
 /// One worker, and a limit of this rate with one key.

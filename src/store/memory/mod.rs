@@ -33,7 +33,7 @@ use crate::limit::algorithm::{Algorithm, BucketState, sliding_log};
 use crate::limit::decide::{Ask, Change, PerAsk, decide, decide_one};
 use crate::limit::decision::{Decision, Verdict};
 use crate::limit::time::Now;
-use crate::plan::LimitSpec;
+use crate::settings::LimitSpec;
 
 /// The number of calls of [`Memory::sweep`] that together visit the whole table.
 pub(super) const SWEEP_STEPS: usize = 16;

@@ -6,8 +6,8 @@ use crate::limit::decide::Ask;
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::key::Key;
 use crate::limit::time::Timestamp;
-use crate::plan::testing::plan;
-use crate::plan::{KeyDisplay, LimitSpec, Plan};
+use crate::settings::testing::settings;
+use crate::settings::{KeyDisplay, LimitSpec, Settings};
 use crate::store::bucket::{BucketAsk, BucketReceipt};
 use crate::store::claim::ClaimFailure;
 use crate::store::process::ProcessStore;
@@ -15,30 +15,30 @@ use crate::store::script::Verb;
 
 const ALLOWED: Decision = Decision { outcome: Outcome::Allow, remaining: 3 };
 
-/// A plan with these limits, whose store is a Redis that is not there.
-fn plan_of(limits: &str) -> Plan {
-    plan(&format!(
+/// Settings with these limits, whose store is a Redis that is not there.
+fn settings_of(limits: &str) -> Settings {
+    settings(&format!(
         "[store]\nurl = \"redis://127.0.0.1:1\"\ntimeout = \"5s\"\n{limits}\
                    [[routes]]\npath = \"/\"\nrespond = {{}}\n"
     ))
 }
 
-fn store(plan: &Plan) -> Arc<Store> {
-    Store::new(ProcessStore::new(&plan.store), &plan.store, KeyDisplay::Plain)
+fn store(settings: &Settings) -> Arc<Store> {
+    Store::new(ProcessStore::new(&settings.store), &settings.store, KeyDisplay::Plain)
 }
 
 fn now() -> Moment {
     Moment::now(Timestamp::from_micros(1_700_000_000_000_000).unwrap())
 }
 
-/// A claim for each limit of the plan, in the order of their names.
-fn claims<'p>(store: &Store, plan: &'p Plan) -> Vec<Claim<'p>> {
+/// A claim for each limit of the settings, in the order of their names.
+fn claims<'p>(store: &Store, settings: &'p Settings) -> Vec<Claim<'p>> {
     let claim = |spec: &'p Arc<LimitSpec>| {
         let algorithm = spec.figures.at(Timestamp::MIN).unwrap();
         let ask = Ask { mode: spec.mode, ..Ask::for_one(algorithm) };
         Claim::new(store, spec, Key::of([None]).into(), ask)
     };
-    plan.limits.iter().map(claim).collect()
+    settings.limits.iter().map(claim).collect()
 }
 
 fn asking<'q>(store: &'q Arc<Store>) -> Asking<'q> {
@@ -60,11 +60,11 @@ fn left(store: &Store, claim: &Claim<'_>) -> u64 {
 
 #[tokio::test]
 async fn tokens_of_one_limit_go_back_when_another_refuses() {
-    let plan =
-        plan_of("[limits.a]\nscope = \"node\"\nrate = \"9/h\"\n[limits.b]\nrate = \"9/h\"\n");
-    let store = store(&plan);
+    let settings =
+        settings_of("[limits.a]\nscope = \"node\"\nrate = \"9/h\"\n[limits.b]\nrate = \"9/h\"\n");
+    let store = store(&settings);
     for (decision, kept) in [(ALLOWED, 8), (Decision::NEVER, 8), (ALLOWED, 7)] {
-        let mut claims = claims(&store, &plan);
+        let mut claims = claims(&store, &settings);
         let mut all: Vec<_> = claims.iter_mut().collect();
         let asking = asking(&store);
         asking.ask_process(&mut all);
@@ -77,12 +77,12 @@ async fn tokens_of_one_limit_go_back_when_another_refuses() {
 
 #[tokio::test]
 async fn once_a_limit_has_refused_the_later_ones_are_only_asked_what_they_would_say() {
-    let plan = plan_of(
+    let settings = settings_of(
         "[limits.a]\nrate = \"9/h\"\n[limits.b]\nrate = \"9/h\"\n\
          [limits.c]\nrate = \"9/h\"\nmode = \"shadow\"\n",
     );
-    let store = store(&plan);
-    let mut claims = claims(&store, &plan);
+    let store = store(&settings);
+    let mut claims = claims(&store, &settings);
     let mut all: Vec<_> = claims.iter_mut().collect();
     assert!(!has_refused(&all));
     redis_decides(all[0], ALLOWED);
@@ -97,12 +97,12 @@ async fn once_a_limit_has_refused_the_later_ones_are_only_asked_what_they_would_
 
 #[tokio::test]
 async fn keys_of_one_hash_slot_are_asked_by_one_call() {
-    let plan = plan_of(
+    let settings = settings_of(
         "[limits.a]\nrate = \"9/h\"\n[limits.b]\nscope = \"node\"\nrate = \"9/h\"\n\
          [limits.c]\nrate = \"9/h\"\n[limits.d]\nrate = \"9/h\"\n",
     );
-    let store = store(&plan);
-    let mut claims = claims(&store, &plan);
+    let store = store(&settings);
+    let mut claims = claims(&store, &settings);
     redis_decides(&mut claims[3], ALLOWED);
     let mut all: Vec<_> = claims.iter_mut().collect();
     let sizes: Vec<_> = calls(&mut all).iter().map(|call| call.len()).collect();
@@ -114,17 +114,17 @@ async fn if_redis_does_not_decide_each_limit_follows_its_on_store_error() {
     let limits =
         "[limits.a]\nrate = \"9/h\"\non_store_error = \"allow\"\n[limits.b]\nrate = \"9/h\"\n";
     let reject = "[limits.c]\nrate = \"9/h\"\non_store_error = \"reject\"\n";
-    let plan = plan_of(limits);
-    let away = store(&plan);
-    let mut open = claims(&away, &plan);
+    let settings = settings_of(limits);
+    let away = store(&settings);
+    let mut open = claims(&away, &settings);
     let mut all: Vec<_> = open.iter_mut().collect();
     assert_eq!(away.take(&mut all, now()).await, Ok(()));
     assert_eq!((all[0].decider(), all[0].failure()), (None, Some(ClaimFailure::Unreachable)));
     assert_eq!(all[1].decider(), Some(Decider::Process));
 
-    let plan = plan_of(&format!("{limits}{reject}"));
-    let away = store(&plan);
-    let mut open = claims(&away, &plan);
+    let settings = settings_of(&format!("{limits}{reject}"));
+    let away = store(&settings);
+    let mut open = claims(&away, &settings);
     let mut all: Vec<_> = open.iter_mut().collect();
     assert_eq!(away.take(&mut all, now()).await, Err(Unavailable { by: 2 }));
     assert_eq!(left(&away, all[1]), 9, "nothing was taken");

@@ -5,7 +5,7 @@ use super::tests::{at, entry, read, read_after_bans};
 use super::*;
 use crate::limit::key::Key;
 use crate::observe::testing::lines;
-use crate::plan::testing::limit;
+use crate::settings::testing::limit;
 
 const SECOND: u64 = 1_000_000;
 

@@ -13,7 +13,7 @@ use super::entry::{MOST_RUNNING, OverrideId, RunningOverride, sources};
 use crate::limit::decide::Ask;
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::time::{Now, Timestamp};
-use crate::plan::{BanSpec, LimitSpec, WantedFigures};
+use crate::settings::{BanSpec, LimitSpec, WantedFigures};
 use crate::store::bucket::{BucketAsk, ReceiptUse};
 use crate::store::memory::Memory;
 use crate::store::name::{BucketKey, stored_key};

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use crate::limit::time::Timestamp;
-use crate::plan::{Figures, LimitSpec, WantedFigures};
+use crate::settings::{Figures, LimitSpec, WantedFigures};
 
 /// The most overrides that run at once. Each process reads all of them when one changes.
 pub(crate) const MOST_RUNNING: usize = 1_000;

@@ -4,7 +4,7 @@ use super::tests::entry;
 use super::*;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::key::Key;
-use crate::plan::testing::{plan, plan_with};
+use crate::settings::testing::{settings, settings_with};
 
 fn algorithm(spec: &LimitSpec) -> Algorithm {
     spec.figures.at(Timestamp::MIN).unwrap()
@@ -20,7 +20,7 @@ fn asked(running: &RunningOverrides, spec: &LimitSpec, key: &BucketKey) -> Strin
 
 #[test]
 fn a_bucket_has_the_figures_of_an_override_that_runs() {
-    let spec = &plan_with("key = [\"header:x-user\"]\nrate = \"1/s\"").limits[0];
+    let spec = &settings_with("key = [\"header:x-user\"]\nrate = \"1/s\"").limits[0];
     let key = BucketKey::from(Key::of([Some(&b"partner"[..])]));
     let ask = Ask::for_one(algorithm(spec));
     let running = RunningOverrides::default();
@@ -53,11 +53,11 @@ fn a_bucket_has_the_figures_of_its_request_s_plan() {
             "[plans]\nby = \"ip\"\n[limits.a]\nkey = [\"header:x-user\"]\nrate = \"1/s\"\n{lines}\n\
              [[routes]]\npath = \"/\"\nrespond = {{}}\nlimits = [\"a\"]\n"
         );
-        plan(&text).limits
+        settings(&text).limits
     };
     const PLANS: &str = "plans = { pro = \"2/s\", team = \"3/s\" }";
     let before = limits(PLANS);
-    let pro = before[0].of_tier(&Name::new("pro").unwrap()).unwrap();
+    let pro = before[0].of_plan(&Name::new("pro").unwrap()).unwrap();
     let key = BucketKey::from(Key::of([Some(&b"partner"[..])]));
     let running = RunningOverrides::default();
     for (after, expected) in [
@@ -78,7 +78,7 @@ fn a_bucket_has_the_figures_of_its_request_s_plan() {
 
 #[test]
 fn a_bucket_has_the_figures_of_the_last_reload() {
-    let limits = |lines: &str| plan_with(lines).limits;
+    let limits = |lines: &str| settings_with(lines).limits;
     let limit = |lines: &str| limits(&format!("key = [\"header:x-user\"]\n{lines}"));
     let before = limit("rate = \"1/s\"\ncandidate = { rate = \"2/s\" }");
     let (spec, candidate) = (&before[0], before[0].candidate.as_ref().unwrap());

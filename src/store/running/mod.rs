@@ -33,7 +33,7 @@ use crate::limit::decide::Ask;
 use crate::limit::name::Name;
 use crate::limit::time::{Now, Timestamp};
 use crate::observe::events::{self, OverrideEvent};
-use crate::plan::LimitSpec;
+use crate::settings::LimitSpec;
 use crate::store::bucket::BucketAsk;
 use crate::store::name::{BucketKey, kept};
 
@@ -113,7 +113,7 @@ impl RunningOverrides {
         let BucketAsk { spec: before, key, ask } = *asked;
         let limits = self.limits.read();
         let limit = limits.get(&before.name).map_or(before, |spec| &**spec);
-        let in_plan = before.tier.as_ref().and_then(|tier| limit.of_tier(tier));
+        let in_plan = before.plan.as_ref().and_then(|plan| limit.of_plan(plan));
         let spec = in_plan.map_or(limit, |spec| &**spec);
         let is_same = std::ptr::eq(spec, before) && !self.were_any.load(Ordering::Relaxed);
         if is_same || spec.key.sources != before.key.sources {

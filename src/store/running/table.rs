@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::RwLock;
 
 use super::entry::{KnownOverride, OverrideId};
-use crate::plan::{Figures, LimitSpec};
+use crate::settings::{Figures, LimitSpec};
 use crate::store::name::{BucketKey, stored_text};
 
 /// The overrides in force of all limits, by the limit's name and the key's text.
@@ -60,7 +60,7 @@ impl RunningTable {
         }
         let limits = self.limits.read();
         let found = limits.get(spec.name.as_str())?.get(&*stored_text(key.shown()))?;
-        // A request keeps the plan with which it began, and finds only figures for the limit of this plan.
+        // A request keeps the settings with which it began, and finds only figures for the limit of these settings.
         let is_same = std::ptr::eq(spec, &*found.spec)
             || spec.key == found.spec.key && spec.counting == found.spec.counting;
         let left = found.known.left();

@@ -1,9 +1,9 @@
 use super::*;
 use crate::limit::key::Key;
 use crate::observe::testing::lines;
-use crate::plan::{CountingKind, WantedFigures};
 use crate::request::key::{KeySource, KeySpec, Missing};
 use crate::request::network::ClientPrefixes;
+use crate::settings::{CountingKind, WantedFigures};
 
 fn limit(name: &str) -> Arc<LimitSpec> {
     let sources = vec![KeySource::Path].into();
@@ -191,7 +191,7 @@ async fn words_that_say_nothing_to_the_limit_are_listed_and_not_in_force() {
     let of_other_key = RunningOverride { sources: vec!["ip".into()], ..entry("/a", "7/s", None) };
     read(&running, 1, &[of_other_key, entry("/b", "fast", None)]);
     assert_eq!(running.list().iter().filter(|one| one.figures.is_none()).count(), 2);
-    // A request that began with another plan finds no figures of this one.
+    // A request that began with other settings finds no figures of these.
     read(&running, 2, &[entry("/a", "7/s", None)]);
     let before = LimitSpec { counting: Some(CountingKind::SlidingLog), ..(*spec).clone() };
     assert!(found(&running, &spec, "/a").is_some() && found(&running, &before, "/a").is_none());

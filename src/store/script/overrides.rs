@@ -206,7 +206,7 @@ fn entry(field: &str, value: &str) -> Option<RunningOverride> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::WantedFigures;
+    use crate::settings::WantedFigures;
 
     #[test]
     fn an_override_is_read_back_as_it_was_written() {

@@ -14,8 +14,8 @@ use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 
 use self::events::Events;
 use self::json::Scanner;
-use crate::plan::weights::WeightedPaths;
 use crate::request::is_coded;
+use crate::settings::weights::WeightedPaths;
 
 /// The number in a header. `None` if the header is missing, comes twice, or is no number from 0 on.
 pub fn in_header(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {

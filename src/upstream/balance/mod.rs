@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::Server;
 use super::health::{Health, UpstreamState};
 use crate::limit::key::Key;
-use crate::plan::Balance;
+use crate::settings::Balance;
 
 /// The hash of a request's `hash_key`. It is the same on every proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,9 +3,9 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::*;
-use crate::plan::{Endpoint, Scheme, ServerAddress, UpstreamServer, UpstreamSpec};
 use crate::request::key::{KeySpec, Missing};
 use crate::request::network::ClientPrefixes;
+use crate::settings::{Endpoint, Scheme, ServerAddress, UpstreamServer, UpstreamSpec};
 use crate::upstream::health::{Event, ServerState, UpstreamState};
 use crate::upstream::pool::Pool;
 use crate::upstream::server::InFlight;

@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 
 use super::{Trial, UpstreamState};
 use crate::limit::name::Name;
-use crate::plan::{HealthSpec, ServerAddress, UpstreamSpec};
+use crate::settings::{HealthSpec, ServerAddress, UpstreamSpec};
 use crate::upstream::body::RequestBody;
 use crate::upstream::connect::Connector;
 use crate::upstream::error::in_time;

@@ -25,7 +25,7 @@ use super::error::ServerFailure;
 use super::queue::RequestQueue;
 use crate::limit::name::Name;
 use crate::observe::events;
-use crate::plan::{HealthSpec, UpstreamSpec};
+use crate::settings::{HealthSpec, UpstreamSpec};
 use crate::wire::dialer::Dialer;
 
 /// What the process knows about one upstream: its servers, and the requests that wait for it.

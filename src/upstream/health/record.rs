@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::plan::HealthSpec;
+use crate::settings::HealthSpec;
 
 /// How long a server is set aside for the first time; doubled with each further time in a row.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);

@@ -6,7 +6,7 @@ use tokio::time::advance;
 
 use super::*;
 use crate::observe::testing;
-use crate::plan::testing::plan;
+use crate::settings::testing::settings;
 
 const TIME_LIMIT: Duration = Duration::from_secs(4);
 
@@ -16,7 +16,7 @@ fn spec(more: &str) -> UpstreamSpec {
         "[upstreams.api]\nservers = [\"http://a:1\", \"http://b:1\"]\n{more}\n\
          [[routes]]\npath = \"/\"\nupstream = \"api\"\n",
     );
-    plan(&text).upstreams[0].clone()
+    settings(&text).upstreams[0].clone()
 }
 
 fn state() -> UpstreamState {

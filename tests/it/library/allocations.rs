@@ -8,7 +8,7 @@ use allocation_counter::measure;
 use tidegate::clock::Clock;
 use tidegate::config::{self, Overrides};
 use tidegate::downstream::Port;
-use tidegate::plan::Plan;
+use tidegate::settings::Settings;
 use tidegate::upstream::health::UpstreamState;
 use tidegate::worker::{self, Orders, Published};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -51,18 +51,18 @@ impl OneWorker {
         let ((api, api_address), (proxy, proxy_address)) = (listener(), listener());
         let told = runtime.block_on(async {
             tokio::spawn(answer(api));
-            start(proxy, plan(api_address, limits))
+            start(proxy, settings(api_address, limits))
         });
         let client = runtime.block_on(TcpStream::connect(proxy_address)).unwrap();
         Self { runtime, client, api: api_address, told }
     }
 
-    /// Puts a plan with these limits in force.
+    /// Puts settings with these limits in force.
     fn reload(&self, limits: &str) {
         let upstreams = self.told.0.borrow().upstreams.clone();
-        let plan = Arc::new(plan(self.api, limits));
+        let settings = Arc::new(settings(self.api, limits));
         self.told.0.send_replace(Arc::new(Published {
-            plan,
+            settings,
             upstreams,
             keys: Vec::new(),
             certificates: [None, None],
@@ -95,26 +95,30 @@ impl OneWorker {
     }
 }
 
-/// A plan with one route, which has these limits.
-fn plan(api: SocketAddr, limits: &str) -> Plan {
+/// Settings with one route, which has these limits.
+fn settings(api: SocketAddr, limits: &str) -> Settings {
     let names = names(limits);
     let text = format!(
         "[upstreams.api]\nservers = [\"http://{api}\"]\n{limits}\n\
          [[routes]]\npath = \"/{{*rest}}\"\nupstream = \"api\"\nlimits = {names:?}\n"
     );
-    config::parse("proxy.toml", &text, &|_| None, &Overrides::default()).unwrap().plan
+    config::parse("proxy.toml", &text, &|_| None, &Overrides::default()).unwrap().settings
 }
 
 /// Starts a worker in this runtime.
-fn start(listener: TcpListener, plan: Plan) -> Told {
-    let process = process(&plan, Clock::new());
-    let upstreams = vec![Arc::new(UpstreamState::new(&plan.upstreams[0], None))];
-    let published =
-        Published { plan: Arc::new(plan), upstreams, keys: Vec::new(), certificates: [None, None] };
-    let (published, plan) = watch::channel(Arc::new(published));
+fn start(listener: TcpListener, settings: Settings) -> Told {
+    let process = process(&settings, Clock::new());
+    let upstreams = vec![Arc::new(UpstreamState::new(&settings.upstreams[0], None))];
+    let published = Published {
+        settings: Arc::new(settings),
+        upstreams,
+        keys: Vec::new(),
+        certificates: [None, None],
+    };
+    let (published, orders) = watch::channel(Arc::new(published));
     let (drain, draining) = watch::channel(false);
     let (end, stop) = watch::channel(false);
-    let orders = Orders { plan, draining, stop };
+    let orders = Orders { published: orders, draining, stop };
     spawn_local(worker::run(0, vec![(listener.into(), Port::Plain)], Arc::new(process), orders));
     (published, drain, end)
 }
@@ -195,16 +199,16 @@ fn a_request_allocates_no_more_than_it_did() {
     assert!(grown.is_empty(), "a request allocates more often: {grown:#?}");
 }
 
-/// The answers that are kept for throttled clients kept the limits of former plans, with all overrides.
+/// The answers that are kept for throttled clients kept the limits of former settings, with all overrides.
 #[test]
 fn what_throttled_clients_are_told_ends_with_its_plan() {
-    // The first plan stays, so that a reload can tell what needs a restart.
+    // The first settings stay, so that a reload can tell what needs a restart.
     let mut worker = OneWorker::new("");
     worker.ask(1, "200");
     worker.reload(CLOSED);
     worker.ask(1, "200");
     worker.ask(1, "429");
-    let limit = Arc::downgrade(&worker.told.0.borrow().plan.limits[0]);
+    let limit = Arc::downgrade(&worker.told.0.borrow().settings.limits[0]);
     worker.reload("");
     worker.ask(1, "200");
     assert!(limit.upgrade().is_none());

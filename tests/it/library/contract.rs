@@ -11,7 +11,7 @@ use tidegate::limit::key::Key;
 use tidegate::limit::rate::{Cost, Interval, MAX_INTERVAL};
 use tidegate::limit::time::Timestamp;
 use tidegate::limit::waiting::MaxWait;
-use tidegate::plan::{KeyDisplay, LimitSpec};
+use tidegate::settings::{KeyDisplay, LimitSpec};
 use tidegate::store::{BucketAsk, BucketKey, Store};
 use tokio::time::Instant;
 

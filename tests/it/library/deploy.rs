@@ -6,15 +6,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use tidegate::config::{self, Overrides};
-use tidegate::plan::{ListenAddress, Plan};
+use tidegate::settings::{ListenAddress, Settings};
 
 fn read(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The plan of a file, of which the program has nothing to say.
-fn plan(name: &str, text: &str) -> Plan {
+/// The settings of a file, of which the program has nothing to say.
+fn settings(name: &str, text: &str) -> Settings {
     let env = |name: &str| match name {
         "TIDEGATE_ADMIN_TOKEN" => Some("a-token".to_owned()),
         "TIDEGATE_STORE_URL" => Some("redis://valkey:6379".to_owned()),
@@ -23,7 +23,7 @@ fn plan(name: &str, text: &str) -> Plan {
     let loaded = config::parse(name, text, &env, &Overrides::default());
     let loaded = loaded.unwrap_or_else(|problems| panic!("{problems}"));
     assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
-    loaded.plan
+    loaded.settings
 }
 
 /// The text behind `name`, up to the end of the line.
@@ -36,8 +36,8 @@ fn seconds(text: &str, name: &str) -> Duration {
     Duration::from_secs(value(text, name).trim_end_matches('s').parse().unwrap())
 }
 
-fn time_to_stop(plan: &Plan) -> Duration {
-    plan.server.shutdown_delay + plan.server.drain_timeout
+fn time_to_stop(settings: &Settings) -> Duration {
+    settings.server.shutdown_delay + settings.server.drain_timeout
 }
 
 const SHIPPED: &str = "[[routes]]\npath = \"/\"\nrespond = { status = 200 }\n";
@@ -47,29 +47,33 @@ fn the_compose_project_has_time_to_drain_and_a_health_check() {
     let compose = read("deploy/compose/compose.yaml");
     for name in ["config", "api"] {
         let file = format!("deploy/compose/{name}/proxy.toml");
-        let plan = plan(&file, &read(&file));
+        let settings = settings(&file, &read(&file));
         assert!(compose.contains(&format!("./{name}:/etc/tidegate:ro")), "{name}");
-        assert_eq!(plan.admin.listen.unwrap().to_string(), "127.0.0.1:9090", "the image asks it");
+        assert_eq!(
+            settings.admin.listen.unwrap().to_string(),
+            "127.0.0.1:9090",
+            "the image asks it"
+        );
         let everywhere = |it: &ListenAddress| it.tcp().unwrap().ip().is_unspecified();
-        assert!(plan.server.listen.iter().all(everywhere));
-        assert!(seconds(&compose, "stop_grace_period:") > time_to_stop(&plan));
+        assert!(settings.server.listen.iter().all(everywhere));
+        assert!(seconds(&compose, "stop_grace_period:") > time_to_stop(&settings));
     }
 }
 
 #[test]
 fn the_project_with_envoy_meets_at_one_socket() {
     let (compose, envoy) = (read("deploy/envoy/compose.yaml"), read("deploy/envoy/envoy.yaml"));
-    let plan = plan("proxy.toml", &read("deploy/envoy/config/proxy.toml"));
-    assert_eq!(plan.admin.listen.unwrap().to_string(), "127.0.0.1:9090", "the image asks it");
-    assert!(plan.server.listen.is_empty());
-    let Some(ListenAddress::Unix(socket)) = &plan.decide.listen else { panic!("no socket") };
+    let settings = settings("proxy.toml", &read("deploy/envoy/config/proxy.toml"));
+    assert_eq!(settings.admin.listen.unwrap().to_string(), "127.0.0.1:9090", "the image asks it");
+    assert!(settings.server.listen.is_empty());
+    let Some(ListenAddress::Unix(socket)) = &settings.decide.listen else { panic!("no socket") };
     assert!(envoy.contains(&format!("pipe: {{ path: {} }}", socket.display())));
     let volume = format!("- socket:{}\n", socket.parent().unwrap().display());
     assert_eq!(compose.matches(&volume).count(), 2, "tidegate and Envoy");
     let user = value(&read("Dockerfile"), "USER ").to_owned();
     assert!(compose.contains(&format!("user: \"{user}:{user}\"")));
     assert!(compose.contains(&format!("uid={user},gid={user},mode=0770")));
-    assert!(seconds(&compose, "stop_grace_period:") > time_to_stop(&plan));
+    assert!(seconds(&compose, "stop_grace_period:") > time_to_stop(&settings));
     assert!(compose.contains("../compose/api:/etc/tidegate:ro"));
 }
 
@@ -78,13 +82,16 @@ fn the_manifests_fit_the_configuration_in_them() {
     let manifest = read("deploy/kubernetes/tidegate.yaml");
     let (_, file) = manifest.split_once("  proxy.toml: |\n").unwrap();
     let (file, _) = file.split_once("\n---").unwrap();
-    let plan = plan("tidegate.yaml", &file.replace("\n    ", "\n").replacen("    ", "", 1));
+    let settings = settings("tidegate.yaml", &file.replace("\n    ", "\n").replacen("    ", "", 1));
     let grace = seconds(&manifest, "terminationGracePeriodSeconds:");
-    assert!(grace > time_to_stop(&plan), "{grace:?}");
-    assert!(plan.server.shutdown_delay > Duration::ZERO, "endpoints lag");
-    let admin = plan.admin.listen.unwrap();
-    assert!(admin.ip().is_unspecified() && plan.admin.token.is_some(), "the kubelet reaches it");
-    let http = plan.server.listen[0].tcp().unwrap();
+    assert!(grace > time_to_stop(&settings), "{grace:?}");
+    assert!(settings.server.shutdown_delay > Duration::ZERO, "endpoints lag");
+    let admin = settings.admin.listen.unwrap();
+    assert!(
+        admin.ip().is_unspecified() && settings.admin.token.is_some(),
+        "the kubelet reaches it"
+    );
+    let http = settings.server.listen[0].tcp().unwrap();
     for (name, port) in [("admin", admin.port()), ("http", http.port())] {
         assert!(manifest.contains(&format!("{{ name: {name}, containerPort: {port} }}")), "{name}");
     }
@@ -100,10 +107,10 @@ fn the_manifests_fit_the_configuration_in_them() {
 #[test]
 fn the_unit_has_time_to_drain_and_enough_files() {
     let unit = read("deploy/systemd/tidegate.service");
-    let plan = plan("proxy.toml", SHIPPED);
-    assert!(seconds(&unit, "TimeoutStopSec=") > time_to_stop(&plan));
+    let settings = settings("proxy.toml", SHIPPED);
+    assert!(seconds(&unit, "TimeoutStopSec=") > time_to_stop(&settings));
     let files: usize = value(&unit, "LimitNOFILE=").parse().unwrap();
-    assert!(files > 2 * plan.server.max_connections, "a client and a server for each");
+    assert!(files > 2 * settings.server.max_connections, "a client and a server for each");
 }
 
 /// The words in a text that begin as our metrics do.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate::limit::Mode;
 use tidegate::limit::algorithm::{Difference, Receipt};
 use tidegate::limit::rate::Cost;
-use tidegate::plan::LimitSpec;
+use tidegate::settings::LimitSpec;
 use tidegate::store::{BucketAsk, BucketKey, SWEEP_STEPS};
 
 use crate::support::algorithms::{leaky, log, rolling, sliding};

@@ -20,8 +20,8 @@ const LAYERS: [&[&str]; 20] = [
     &["redis"],
     &["observe"],
     &["reading", "jwt"],
-    &["plan"],
-    &["tier"],
+    &["settings"],
+    &["plans"],
     &["request"],
     &["clock"],
     &["limit", "tls"],
@@ -56,7 +56,7 @@ const FORBIDDEN: [(&str, &[&str]); 12] = [
     // The client knows no limit, no bucket and no request.
     ("redis", &["reading", "request", "clock", "limit"]),
     ("request", &["clock"]),
-    ("plan", &["clock"]),
+    ("settings", &["clock"]),
 ];
 
 /// Of `limit`, `request` sees what a key is, and no more.
@@ -139,7 +139,7 @@ fn an_arrow_to_the_left_is_seen() {
         ("proxy", "use crate::decide::DecisionService;", false),
         ("reading", "use crate::observe::log;", false),
         ("limit", "use crate::limit::key;", true),
-        ("limit", "use crate::plan::Plan;", false),
+        ("limit", "use crate::settings::Settings;", false),
         ("request", "use crate::limit::key::Key;", true),
         ("request", "use crate::limit::rate::Rate;", false),
         ("request", "// as in crate::proxy", true),

@@ -8,9 +8,9 @@ use tidegate::limit::decision::Verdict;
 use tidegate::limit::key::Key;
 use tidegate::limit::rate::Cost;
 use tidegate::limit::time::Timestamp;
-use tidegate::plan::{KeyDisplay, OnStoreError};
 use tidegate::redis::CallError;
 use tidegate::request::key::KeySource;
+use tidegate::settings::{KeyDisplay, OnStoreError};
 use tidegate::store::{BucketAsk, BucketKey, ProcessStore, Store, Unavailable};
 use tokio::time::Instant;
 

@@ -13,11 +13,11 @@ use tidegate::config::{self, Overrides};
 use tidegate::downstream::Port;
 use tidegate::limit::decision::Verdict;
 use tidegate::limit::time::Timestamp;
-use tidegate::plan::{Action, Plan};
 use tidegate::replay::judge::Judge;
 use tidegate::replay::log::{
     ClientOrigin, Format, LogInput, LogRecord, Logged, LoggedHeaders, SortedLogs,
 };
+use tidegate::settings::{Action, Settings};
 use tidegate::upstream::health::UpstreamState;
 use tidegate::worker::{self, Orders, Published};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -119,7 +119,7 @@ impl Sent {
 }
 
 /// The limits are those of every request, with a route or without. 127.0.1.3 is a trusted proxy.
-fn plan(api: SocketAddr, limits: &str) -> Plan {
+fn settings(api: SocketAddr, limits: &str) -> Settings {
     let names = names(limits);
     let text = format!(
         "[server]\nlimits = {names:?}\ntrusted_proxies = [\"127.0.1.3\"]\n\
@@ -130,7 +130,7 @@ fn plan(api: SocketAddr, limits: &str) -> Plan {
          [[routes]]\nname = \"vip\"\npath = \"/own\"\nheaders = {{ x-plan = \"plan-1\" }}\nrespond = {{ status = 200 }}\n"
     );
     let loaded = config::parse("proxy.toml", &text, &|_| None, &Overrides::default());
-    loaded.unwrap_or_else(|problems| panic!("{text}\n{problems}")).plan
+    loaded.unwrap_or_else(|problems| panic!("{text}\n{problems}")).settings
 }
 
 /// What a running proxy does.
@@ -144,20 +144,20 @@ fn run(limits: &str, log: &[Sent]) -> Vec<Came> {
         let (api, api_address) = listener();
         let (proxy, address) = listener();
         tokio::spawn(answer(api));
-        let plan = plan(api_address, limits);
+        let settings = settings(api_address, limits);
         let clock = Clock::starting_at(Timestamp::from_micros(BEGIN).unwrap());
-        let process = process(&plan, clock);
-        let upstreams = vec![Arc::new(UpstreamState::new(&plan.upstreams[0], None))];
+        let process = process(&settings, clock);
+        let upstreams = vec![Arc::new(UpstreamState::new(&settings.upstreams[0], None))];
         let published = Published {
-            plan: Arc::new(plan),
+            settings: Arc::new(settings),
             upstreams,
             keys: Vec::new(),
             certificates: [None, None],
         };
-        let (_published, plan) = watch::channel(Arc::new(published));
+        let (_published, orders) = watch::channel(Arc::new(published));
         let (_drain, draining) = watch::channel(false);
         let (_end, stop) = watch::channel(false);
-        let orders = Orders { plan, draining, stop };
+        let orders = Orders { published: orders, draining, stop };
         let begin = Instant::now();
         spawn_local(worker::run(0, vec![(proxy.into(), Port::Plain)], Arc::new(process), orders));
         let (mut at, mut all) = (begin, Vec::new());
@@ -228,8 +228,8 @@ async fn serve(mut stream: TcpStream) {
 
 /// What a replay says of the same requests.
 fn replay(limits: &str, log: &[Sent]) -> Vec<Came> {
-    let plan = plan(SocketAddr::from(([127, 0, 0, 1], 1)), limits);
-    let mut judge = Judge::new(&plan, &[]);
+    let settings = settings(SocketAddr::from(([127, 0, 0, 1], 1)), limits);
+    let mut judge = Judge::new(&settings, &[]);
     let mut now = Timestamp::from_micros(BEGIN).unwrap();
     let mut came = Vec::new();
     for sent in log {
@@ -240,7 +240,7 @@ fn replay(limits: &str, log: &[Sent]) -> Vec<Came> {
             Err(_) => Came::Bad,
             Ok(answer) => match answer.verdict {
                 Verdict::Pass { wait } => {
-                    let route = judged.route.map(|route| &plan.routes[route].action);
+                    let route = judged.route.map(|route| &settings.routes[route].action);
                     let of_api = matches!(route, Some(Action::Forward { .. }));
                     let lasts = if of_api { u128::from(sent.lasts) } else { 0 };
                     Came::Passed { after: wait.as_millis() + lasts }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue};
 use proptest::prelude::*;
-use tidegate::plan::weights::WeightedPaths;
+use tidegate::settings::weights::WeightedPaths;
 use tidegate::throttle::usage::Reader;
 
 use crate::support::model_apis::{ANSWERS, ModelAnswer};

@@ -15,8 +15,8 @@ use tidegate::limit::decision::Verdict;
 use tidegate::limit::rate::{Burst, Cost, Interval, Rate};
 use tidegate::limit::time::Timestamp;
 use tidegate::limit::waiting::MaxWait;
-use tidegate::plan::response::{UnknownUse, UsedSource};
-use tidegate::plan::{CostSpec, Estimate, KeyDisplay, LimitSpec, StoreLocation, StoreSpec};
+use tidegate::settings::response::{UnknownUse, UsedSource};
+use tidegate::settings::{CostSpec, Estimate, KeyDisplay, LimitSpec, StoreLocation, StoreSpec};
 use tidegate::store::{self, BucketAsk, BucketKey, ProcessStore, Store};
 use tidegate::worker::{self, Orders, Published};
 use tokio::runtime::LocalOptions;
@@ -116,7 +116,7 @@ impl WallBench {
 /// Windows of an hour and of a day, by the clock and by the calendar.
 fn on_the_clock() -> [Algorithm; 2] {
     let text = "[limits.a]\nrate = \"3/d\"\nalgorithm = \"fixed-window\"\nalign = \"clock\"\n";
-    let spec = &plan(text).limits[0];
+    let spec = &settings(text).limits[0];
     [fixed(Windows::Clock(hours(1))), spec.figures.at(at(MIDNIGHT)).unwrap()]
 }
 
@@ -299,20 +299,20 @@ async fn what_is_given_back_late_goes_to_no_later_window() {
     }
 }
 
-/// A plan with these limits on its one route.
-fn plan(limits: &str) -> tidegate::plan::Plan {
+/// Settings with these limits on its one route.
+fn settings(limits: &str) -> tidegate::settings::Settings {
     let text = format!(
         "{limits}[[routes]]\npath = \"/{{*rest}}\"\nrespond = {{ status = 200 }}\nlimits = [\"a\"]\n"
     );
-    config::parse("proxy.toml", &text, &|_| None, &Overrides::default()).unwrap().plan
+    config::parse("proxy.toml", &text, &|_| None, &Overrides::default()).unwrap().settings
 }
 
 /// A worker whose time of day is what `clock` is told, in a thread of its own until the end of the test.
 fn serve(clock: &Clock, limits: &str) -> (SocketAddr, watch::Sender<bool>) {
-    let plan = plan(limits);
-    let process = process(&plan, clock.clone());
+    let settings = settings(limits);
+    let process = process(&settings, clock.clone());
     let published = Published {
-        plan: Arc::new(plan),
+        settings: Arc::new(settings),
         upstreams: Vec::new(),
         keys: Vec::new(),
         certificates: [None, None],
@@ -327,9 +327,9 @@ fn serve(clock: &Clock, limits: &str) -> (SocketAddr, watch::Sender<bool>) {
             .build_local(LocalOptions::default())
             .unwrap();
         runtime.block_on(async {
-            let (_published, plan) = watch::channel(Arc::new(published));
+            let (_published, orders) = watch::channel(Arc::new(published));
             let (_drain, draining) = watch::channel(false);
-            let orders = Orders { plan, draining, stop };
+            let orders = Orders { published: orders, draining, stop };
             worker::run(0, vec![(listener.into(), Port::Plain)], Arc::new(process), orders)
                 .await
                 .unwrap();

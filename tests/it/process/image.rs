@@ -37,8 +37,10 @@ fn the_image_listens_for_others_and_its_health_check_has_an_endpoint() {
         shipped = shipped.replace(&from, &to);
     }
     let loaded = config::parse("proxy.toml", &shipped, &|_| None, &Overrides::default());
-    let plan = loaded.unwrap_or_else(|problems| panic!("{problems}")).plan;
-    assert!(plan.server.listen.iter().all(|address| address.tcp().unwrap().ip().is_unspecified()));
-    let admin = plan.admin.listen.expect("an admin endpoint");
+    let settings = loaded.unwrap_or_else(|problems| panic!("{problems}")).settings;
+    assert!(
+        settings.server.listen.iter().all(|address| address.tcp().unwrap().ip().is_unspecified())
+    );
+    let admin = settings.admin.listen.expect("an admin endpoint");
     assert!(dockerfile.contains(&format!("\"health\", \"http://{admin}\"")), "{admin}");
 }

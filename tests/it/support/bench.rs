@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate::limit::algorithm::{Algorithm, Difference, Receipt};
 use tidegate::limit::decision::{Decision, Outcome, Verdict};
 use tidegate::limit::time::Timestamp;
-use tidegate::plan::{KeyDisplay, StoreLocation, StoreSpec};
+use tidegate::settings::{KeyDisplay, StoreLocation, StoreSpec};
 use tidegate::store::{self, BucketAsk, Claim, Moment, ProcessStore, Store, Unavailable};
 use tokio::time::Instant;
 
@@ -59,7 +59,7 @@ pub(crate) async fn decide(
     asks: &[BucketAsk<'_>],
     now: Timestamp,
 ) -> Result<Answer, Unavailable> {
-    // A claim borrows its limit from the plan, which outlives it. Here a limit lives as long as the process.
+    // A claim borrows its limit from the settings, which outlive it. Here a limit lives as long as the process.
     let spec = |ask: &BucketAsk<'_>| &*Box::leak(Box::new(Arc::new(ask.spec.clone())));
     let claim = |ask: &BucketAsk<'_>| Claim::new(store, spec(ask), ask.key.clone(), ask.ask);
     let mut claims: Vec<_> = asks.iter().map(claim).collect();

@@ -7,9 +7,9 @@ use tidegate::limit::decide::Ask;
 use tidegate::limit::key::Key;
 use tidegate::limit::name::Name;
 use tidegate::limit::rate::{Burst, Cost, Rate};
-use tidegate::plan::response::{UnknownUse, UsedSource};
-use tidegate::plan::{CostSpec, Estimate, Figures, LimitSpec};
 use tidegate::request::key::{ClientPrefixes, KeySource, KeySpec, Missing};
+use tidegate::settings::response::{UnknownUse, UsedSource};
+use tidegate::settings::{CostSpec, Estimate, Figures, LimitSpec};
 use tidegate::store::{BucketAsk, BucketKey};
 
 /// A limit by client address that takes one token and decides locally where it must.

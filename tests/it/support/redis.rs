@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tidegate::plan::{RedisUrl, StoreLocation};
+use tidegate::settings::{RedisUrl, StoreLocation};
 use tokio::time::Instant;
 
 use super::PATIENCE;

@@ -26,10 +26,10 @@ fn changes_of_tls_are_listed() {
         "[\"https://127.0.0.1:3001\"]\ntls = { ca = \"ca.pem\" }",
     );
     let file = folder.path().join("proxy.toml");
-    let plan = |text: &str| loaded_as(file.to_str().unwrap(), text);
+    let settings = |text: &str| loaded_as(file.to_str().unwrap(), text);
     let diff = |old: &Loaded, new: &Loaded| old.changes_to(new, &env);
-    let before = plan(&text);
-    assert!(diff(&before, &plan(&text)).is_empty());
+    let before = settings(&text);
+    assert!(diff(&before, &settings(&text)).is_empty());
     for (from, to, expected) in [
         (
             "a.pem\", key = \"a.key",
@@ -56,11 +56,11 @@ fn changes_of_tls_are_listed() {
         ),
     ] {
         assert!(text.contains(from), "{from}");
-        let changes = diff(&before, &plan(&text.replace(from, to)));
+        let changes = diff(&before, &settings(&text.replace(from, to)));
         assert_eq!(changes.changed, [expected], "{from} -> {to}");
         assert!(changes.restart.is_empty(), "{from} -> {to}");
     }
-    let changes = diff(&before, &plan(&text.replace("8443", "8444")));
+    let changes = diff(&before, &settings(&text.replace("8443", "8444")));
     let restart = |changes: &Changes| changes.restart.first().map(|it| it.line.clone());
     assert_eq!(
         (restart(&changes).as_deref(), changes.changed.len()),
@@ -71,7 +71,7 @@ fn changes_of_tls_are_listed() {
         Some("server.tls.listen none -> [127.0.0.1:8443] with a restart")
     );
 
-    let clear = plan(&text.replace("tls = { certificates", "#tls = { certificates"));
+    let clear = settings(&text.replace("tls = { certificates", "#tls = { certificates"));
     for changes in [diff(&before, &clear), diff(&clear, &before)] {
         let expected = Some("decide.tls changes with a restart");
         assert_eq!((restart(&changes).as_deref(), changes.changed.len()), (expected, 0));
@@ -81,7 +81,7 @@ fn changes_of_tls_are_listed() {
     issue("a");
     issue("c");
     Authority::new().write(folder.path(), "ca.pem");
-    let changes = diff(&before, &plan(&text));
+    let changes = diff(&before, &settings(&text));
     let expected = [
         "server.tls.certificates changed",
         "server.tls.client_ca changed",
@@ -89,5 +89,5 @@ fn changes_of_tls_are_listed() {
         "upstreams.other tls changed",
     ];
     assert_eq!(changes.changed, expected);
-    assert_ne!(before.plan.upstreams[1], plan(&text).plan.upstreams[1]);
+    assert_ne!(before.settings.upstreams[1], settings(&text).settings.upstreams[1]);
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{rate, window};
 use crate::config::reader::{Item, Section, Span, Spelled as _, Zero, one_word, words};
-use crate::plan::{CountingKind, WindowStart};
+use crate::settings::{CountingKind, WindowStart};
 
 /// The algorithms, as the file names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +82,7 @@ pub(super) struct Counting {
 }
 
 impl Counting {
-    /// The same, as the plan keeps it. `None` if a limit has no rate that the file decides.
+    /// The same, as the settings keep it. `None` if a limit has no rate that the file decides.
     pub(super) fn kind(&self) -> Option<CountingKind> {
         Some(match self.family {
             TokenBucket => CountingKind::TokenBucket,

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::reader::{
-    Item, Kind, Required, Settings, Shape, Span, Words, Zero, field, fields,
+    Item, Kind, Required, SettingList, Shape, Span, Words, Zero, field, fields,
 };
 use crate::limit::algorithm::{Algorithm, sliding_log};
 use crate::limit::rate::{Burst, Interval};
-use crate::plan::{AnswerSpec, BanSpec};
 use crate::request::key::KeySource;
+use crate::settings::{AnswerSpec, BanSpec};
 
 /// The most rejections that a ban may ask for. Each of them is remembered.
 const MOST_AFTER: u64 = 1_000;
@@ -21,7 +21,7 @@ const SHORTEST: Duration = Duration::from_secs(1);
 pub(crate) static BAN: Shape = Shape::new("ban", || fields(OF_BAN));
 
 #[rustfmt::skip]
-static OF_BAN: Settings<()> = &[
+static OF_BAN: SettingList<()> = &[
     field("after", Kind::Whole(1, MOST_AFTER), Required, "how many rejections of a key by this process lead to a ban"),
     field("within", Kind::TIME_ABOVE_ZERO, Required, "the time in which these rejections must happen"),
     field("for", Kind::TIME_ABOVE_ZERO, Required, "how long the ban lasts; at least `\"1s\"`"),

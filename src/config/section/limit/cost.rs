@@ -5,20 +5,20 @@ use http::header::ACCEPT_ENCODING;
 
 use super::super::values::header_name;
 use crate::config::reader::{
-    FieldEntry, Item, Kind, Required, Section, Settings, Shape, Span, Value, Words, Wrong, field,
-    fields, spellings, words,
+    FieldEntry, Item, Kind, Required, Section, SettingList, Shape, Span, Value, Words, Wrong,
+    field, fields, spellings, words,
 };
 use crate::limit::rate::{Cost, MAX_TOKENS};
-use crate::plan::response::{UnknownUse, UsedSource};
-use crate::plan::weights::WeightedPaths;
-use crate::plan::{Action, CostSpec, Estimate, LimitSpec, RouteSpec, TokensPerByte};
+use crate::settings::response::{UnknownUse, UsedSource};
+use crate::settings::weights::WeightedPaths;
+use crate::settings::{Action, CostSpec, Estimate, LimitSpec, RouteSpec, TokensPerByte};
 
 /// A limit's `cost`, written as a table.
 pub(crate) static COST: Shape =
     Shape { one_of: &SOURCES, ..Shape::new("cost", || fields(OF_COST)) };
 
 #[rustfmt::skip]
-static OF_COST: Settings<()> = &[
+static OF_COST: SettingList<()> = &[
     field("header", Kind::HEADER, Words("required, or a field of the response"),
         "the request's header that names its cost"),
     field("default", Kind::Whole(1, MAX_TOKENS), Value("1"),
@@ -41,7 +41,7 @@ static OF_COST: Settings<()> = &[
 pub(crate) static ESTIMATE: Shape = Shape::new("estimate", || fields(OF_ESTIMATE));
 
 #[rustfmt::skip]
-static OF_ESTIMATE: Settings<()> = &[
+static OF_ESTIMATE: SettingList<()> = &[
     field("content_length", Kind::Form(r"[0-9]+(\.[0-9]{1,6})?"), Required,
         "tokens for each byte of the request's body, rounded up, as in `\"0.3\"`; no more than the bucket holds"),
     field("at_least", Kind::Whole(1, MAX_TOKENS), Required,

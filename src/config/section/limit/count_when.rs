@@ -1,8 +1,8 @@
 //! `count_when` of a limit: the responses that count.
 
 use super::super::values::once_each;
-use crate::config::reader::{Item, Kind, Required, Settings, Shape, Wrong, field, fields};
-use crate::plan::response::{StatusPattern, Statuses};
+use crate::config::reader::{Item, Kind, Required, SettingList, Shape, Wrong, field, fields};
+use crate::settings::response::{StatusPattern, Statuses};
 
 const STATUS: &str =
     "expected a status as in \"401\", or a class as in \"5xx\", that a client can get";
@@ -10,7 +10,7 @@ const STATUS: &str =
 /// A limit's `count_when`.
 pub(crate) static COUNT_WHEN: Shape = Shape::new("count_when", || fields(OF_COUNT_WHEN));
 
-static OF_COUNT_WHEN: Settings<()> = &[field(
+static OF_COUNT_WHEN: SettingList<()> = &[field(
     "status",
     Kind::List(&Kind::Form(r"[1-9](\d\d|xx)")),
     Required,

@@ -2,14 +2,14 @@
 
 use super::algorithm::{Counting, Family, refuse};
 use super::rate::{no_month, problem, rate_text, warn_of_quota, warn_of_zero};
-use crate::config::reader::{Count, Item, Kind, NotedProblem, Section, Settings, Words, field};
+use crate::config::reader::{Count, Item, Kind, NotedProblem, Section, SettingList, Words, field};
 use crate::limit::algorithm::{Algorithm, concurrency};
 use crate::limit::rate::{Burst, Interval, MAX_TOKENS};
-use crate::plan::{Figures, FiguresError, WantedFigures, WindowLength, window_rate};
+use crate::settings::{Figures, FiguresError, WantedFigures, WindowLength, window_rate};
 
 /// The fields of figures. A plan has these alone, and an override has others too.
 #[rustfmt::skip]
-pub(super) static FIGURES: Settings<()> = &[
+pub(super) static FIGURES: SettingList<()> = &[
     field("rate", Kind::Rate, Words("required, but for `concurrency`"), "as in the limit"),
     field("burst", Kind::Whole(1, MAX_TOKENS), Count("its own count"), "as in the limit"),
     field("queue", Kind::Whole(0, MAX_TOKENS - 1), Count("its own count"), "as in the limit"),

@@ -31,7 +31,7 @@ use super::headers;
 use super::key::key_source;
 use super::values::{Named, named, network_item, once, once_each, pattern};
 use crate::config::reader::{
-    Count, Item, Kind, Mask, Section, Settings, Shape, Span, Spelled, Value, Words, Zero, at,
+    Count, Item, Kind, Mask, Section, SettingList, Shape, Span, Spelled, Value, Words, Zero, at,
     field, fields, read, setting, spellings, words,
 };
 use crate::limit::algorithm::redisson::Sharing;
@@ -39,14 +39,14 @@ use crate::limit::algorithm::sliding_log::MOST_COST;
 use crate::limit::name::Name;
 use crate::limit::rate::{Cost, MAX_TOKENS};
 use crate::limit::{Mode, Scope};
-use crate::plan::{
-    AnswerSpec, CostSpec, Figures, KeyDisplay, LimitSpec, OnStoreError, StoreLocation,
-};
 use crate::request::exempt::{Exempt, Exemptions};
 use crate::request::key::{KeySource, KeySpec, Missing};
 use crate::request::network::ClientPrefixes;
 use crate::request::overrides::{KeyOverrides, Part};
 use crate::request::route::{Conditions, Pattern, RouteTable};
+use crate::settings::{
+    AnswerSpec, CostSpec, Figures, KeyDisplay, LimitSpec, OnStoreError, StoreLocation,
+};
 
 type Spec = LimitSpec;
 
@@ -54,7 +54,7 @@ pub(crate) static LIMIT: Shape =
     Shape { elsewhere: rate::ELSEWHERE, ..Shape::new("[limits.NAME]", || fields(SETTINGS)) };
 
 #[rustfmt::skip]
-pub(crate) static SETTINGS: Settings<Spec> = &[
+pub(crate) static SETTINGS: SettingList<Spec> = &[
     field("key", Kind::KEY_SOURCES, Value("[]"),
         "the parts of the key by which the limit counts: `\"ip\"`, `\"path\"`, `\"method\"`, `\"host\"`, `\"route\"`, `\"header:NAME\"`, `\"cookie:NAME\"`, `\"query:NAME\"`, `\"param:NAME\"`, `\"cert\"` (the subject of the client's certificate, as in `CN=alice,O=Example`), `\"jwt:CLAIM\"` (a claim of a verified token, see `[jwt.NAME]`), `\"body:NAME\"` (a field of a JSON body, nested by dots, or of a form, up to 64 KiB); `[]` is one bucket for all; `\"header:x-api-key | ip\"` is the first of them that the request has, and values of different ones never meet"),
     setting(at!("missing", key.missing), Kind::Word(spellings::<Missing>), Value("\"shared\""),
@@ -131,7 +131,7 @@ impl Spelled for ModeWord {
 pub(crate) static EXEMPT: Shape = Shape::new("exempt", || fields(OF_EXEMPT));
 
 #[rustfmt::skip]
-static OF_EXEMPT: Settings<()> = &[
+static OF_EXEMPT: SettingList<()> = &[
     field("ip", Kind::List(&Kind::Network), Value("[]"), "clients' networks"),
     field("path", Kind::List(&Kind::PATH), Value("[]"), "path patterns as in routes"),
     field("header", Kind::TEXT_TABLE, Words("none"), "headers with this value, in any of its spellings")
@@ -153,7 +153,7 @@ pub(crate) struct Inherited<'i> {
 /// A limit, with the positions that later checks need.
 pub(crate) struct LimitDraft {
     pub(crate) spec: LimitSpec,
-    /// Whether the limit is in the plan: its `mode` is not `off`.
+    /// Whether the limit is in the settings: its `mode` is not `off`.
     pub(crate) on: bool,
     /// The parts of the limit's key with their positions.
     pub(crate) sources: Vec<(KeySource, Span)>,
@@ -212,7 +212,7 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
     let exempt = section.take("exempt").and_then(|item| exempt(&item, inherited.loose_paths));
     // For messages about values that a Redisson limiter cannot have.
     let (scope, on_store_error) = (section.item("scope"), section.item("on_store_error"));
-    // A default stands in for a wrong value: the plan is not used then.
+    // A default stands in for a wrong value: the settings are not used then.
     let mut spec = LimitSpec {
         figures: figures.unwrap_or(Figures::Unlimited),
         cost: cost.unwrap_or(CostSpec::Fixed(Cost::ONE)),
@@ -241,9 +241,8 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
         missing: spec.key.missing,
         prefixes: inherited.prefixes,
     };
-    let tiers = plans::specs(&spec, &plans);
-    spec.windows = plans::windows(&spec, &tiers);
-    spec.tiers = tiers;
+    spec.plans = plans::specs(&spec, &plans);
+    spec.windows = plans::windows(&spec, &spec.plans);
     let override_spans = overrides.iter().map(|o| (o.parts.clone(), o.span.clone())).collect();
     spec.overrides = KeyOverrides::new(overrides.into_iter().map(|o| (o.parts, o.spec)).collect());
     spec.candidate = candidate.map(|(figures, _)| Arc::new(waiting::trying(&spec, figures)));

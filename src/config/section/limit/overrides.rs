@@ -8,12 +8,12 @@ use super::algorithm::Counting;
 use super::figures::{self, FIGURES};
 use super::rate::ELSEWHERE;
 use crate::config::reader::{
-    Item, Kind, Mask, NETWORK, Required, Section, Settings, Shape, Span, Words, Wrong, field,
+    Item, Kind, Mask, NETWORK, Required, Section, SettingList, Shape, Span, Words, Wrong, field,
     fields, network,
 };
-use crate::plan::OverrideSpec;
 use crate::request::key::KeySource;
 use crate::request::overrides::{Part, counted_network, of_alternative, with_table};
+use crate::settings::OverrideSpec;
 
 /// One of a limit's `overrides`.
 pub(crate) static OVERRIDE: Shape = Shape {
@@ -22,7 +22,7 @@ pub(crate) static OVERRIDE: Shape = Shape {
 };
 
 #[rustfmt::skip]
-static OF_OVERRIDE: Settings<()> = &[
+static OF_OVERRIDE: SettingList<()> = &[
     field("key", Kind::TEXT_LIST, Required,
         "a value for each part of the limit's key; `\"*\"` is any, an `ip` may be a network, and `\"2=…\"` is a value of a part's second alternative")
         .masked(Mask::Secret),

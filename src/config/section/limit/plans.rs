@@ -8,7 +8,7 @@ use super::figures::{self, FIGURES};
 use super::rate::ELSEWHERE;
 use crate::config::reader::{FieldEntry, Kind, Section, Shape, Span, fields};
 use crate::limit::name::Name;
-use crate::plan::{Figures, LimitSpec};
+use crate::settings::{Figures, LimitSpec};
 
 /// A limit's `plans`: a rate alone, or a table.
 pub(crate) const PLANS: Kind = Kind::TableOf(0, &Kind::Either(&[Kind::Rate, Kind::Table(&PLAN)]));
@@ -56,8 +56,8 @@ pub(super) fn specs(spec: &LimitSpec, plans: &[PlanDraft]) -> Vec<Arc<LimitSpec>
     let specs = plans.iter().map(|PlanDraft { name, figures, .. }| {
         let window =
             figures.window().filter(|window| own.as_ref().is_some_and(|own| own != window));
-        let (tier, figures) = (Some(name.clone()), figures.clone());
-        Arc::new(LimitSpec { tier, figures, window, ..spec.clone() })
+        let (plan, figures) = (Some(name.clone()), figures.clone());
+        Arc::new(LimitSpec { plan, figures, window, ..spec.clone() })
     });
     specs.collect()
 }

@@ -2,7 +2,7 @@
 
 use crate::config::reader::{Elsewhere, Item, NotedProblem, Section};
 use crate::limit::rate::{Interval, RateError};
-use crate::plan::{WindowLength, window_rate};
+use crate::settings::{WindowLength, window_rate};
 
 /// What is expected of a rate.
 const RATE: &str = "expected COUNT/UNIT, as in \"100/s\", \"5000/h\" or \"1000/10m\", or \

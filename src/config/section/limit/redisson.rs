@@ -8,8 +8,8 @@ use crate::limit::Scope;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::redisson::{Params, Sharing};
 use crate::limit::rate::{MAX_TOKENS, Rate, RateError};
-use crate::plan::{CostSpec, Figures, LimitSpec, OnStoreError, StoreLocation};
 use crate::request::key::KeySource;
+use crate::settings::{CostSpec, Figures, LimitSpec, OnStoreError, StoreLocation};
 
 words!(Sharing { "overall" => Overall, "per-client" => PerClient });
 

@@ -6,22 +6,22 @@ use super::algorithm::{Counting, Family};
 use super::figures;
 use super::rate::ELSEWHERE;
 use crate::config::reader::{
-    Count, Kind, Required, Section, Settings, Shape, Span, Zero, field, fields,
+    Count, Kind, Required, Section, SettingList, Shape, Span, Zero, field, fields,
 };
 use crate::limit::Mode;
 use crate::limit::algorithm::sliding_log::MOST_LEAD;
 use crate::limit::rate::MAX_TOKENS;
 use crate::limit::waiting::MaxWait;
-use crate::plan::{Figures, LimitSpec};
 use crate::request::exempt::Exempt;
 use crate::request::overrides::KeyOverrides;
+use crate::settings::{Figures, LimitSpec};
 
 /// A limit's `candidate`.
 pub(crate) static CANDIDATE: Shape =
     Shape { elsewhere: ELSEWHERE, ..Shape::new("candidate", || fields(OF_CANDIDATE)) };
 
 #[rustfmt::skip]
-static OF_CANDIDATE: Settings<()> = &[
+static OF_CANDIDATE: SettingList<()> = &[
     field("rate", Kind::Rate, Required, "as in the limit"),
     field("burst", Kind::Whole(1, MAX_TOKENS), Count("the candidate's own count"), "as in the limit"),
     field("queue", Kind::Whole(0, MAX_TOKENS - 1), Count("the candidate's own count"), "as in the limit"),

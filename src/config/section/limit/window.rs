@@ -1,7 +1,7 @@
 //! `align` and `timezone` of a limit: when its fixed windows begin.
 
 use crate::config::reader::{Item, Section, Span, Wrong, nearest, one_word, words};
-use crate::plan::{WindowStart, Zone};
+use crate::settings::{WindowStart, Zone};
 
 /// The zone of the calendar if the file names none.
 const UTC: &str = "UTC";

@@ -11,12 +11,12 @@ use smallvec::SmallVec;
 use super::headers::{self, HEADERS};
 use super::values::{Names, once, once_each, pattern};
 use crate::config::reader::{
-    Item, Kind, Mask, Required, Section, Settings, Shape, Span, Value, Words, Wrong, at, field,
+    Item, Kind, Mask, Required, Section, SettingList, Shape, Span, Value, Words, Wrong, at, field,
     fields, nearest, read, setting,
 };
 use crate::limit::name::Name;
-use crate::plan::{Action, NO_ROUTE, RouteOptions, RouteSpec};
 use crate::request::route::{Conditions, Pattern, Rewrite};
+use crate::settings::{Action, NO_ROUTE, RouteOptions, RouteSpec};
 
 type Spec = RouteOptions;
 
@@ -24,7 +24,7 @@ pub(crate) static ROUTE: Shape =
     Shape { not_both: &["upstream", "respond"], ..Shape::new("[[routes]]", || fields(SETTINGS)) };
 
 #[rustfmt::skip]
-pub(crate) static SETTINGS: Settings<Spec> = &[
+pub(crate) static SETTINGS: SettingList<Spec> = &[
     field("name", Kind::NAME, Words("the path; where routes have the same path, also methods and host, and then headers"),
         "unique; stands in keys, logs and metrics"),
     field("path", Kind::PATH, Required, "`/users/{id}`, `/static/{*rest}`; the most specific wins"),
@@ -52,7 +52,7 @@ pub(crate) static SETTINGS: Settings<Spec> = &[
 pub(crate) static RESPOND: Shape = Shape::new("respond", || fields(OF_RESPOND));
 
 #[rustfmt::skip]
-static OF_RESPOND: Settings<()> = &[
+static OF_RESPOND: SettingList<()> = &[
     field("status", Kind::Whole(200, 599), Value("200"), "the answer's status"),
     field("body", Kind::Text, Value("\"\""), "the answer's body, as plain text"),
 ];
@@ -88,7 +88,7 @@ pub(crate) struct RouteDraft {
 
 impl RouteDraft {
     /// The finished route, with the pattern and conditions that its requests match. `indexes` has the index
-    /// in the plan for each limit of the file. `everywhere` are the limits that every request meets.
+    /// in the settings for each limit of the file. `everywhere` are the limits that every request meets.
     pub(crate) fn finish(
         self,
         name: Arc<str>,
@@ -103,7 +103,7 @@ impl RouteDraft {
     }
 }
 
-/// The indexes in the plan of these limits of the file. Limits that are off are left out.
+/// The indexes in the settings of these limits of the file. Limits that are off are left out.
 pub(crate) fn in_plan<'l>(
     limits: &'l [(usize, Span)],
     indexes: &'l [Option<usize>],

@@ -129,8 +129,8 @@ mod tests {
         }
         let env = |name: &str| (name == "SECRET").then(|| "hunter2".to_owned());
         let loaded = parse("proxy.toml", &text, &env, &Overrides::default());
-        let plan = loaded.map_err(|problems| problems.to_string())?.plan;
-        Ok(plan.routes.iter().map(|route| route.name.to_string()).collect())
+        let settings = loaded.map_err(|problems| problems.to_string())?.settings;
+        Ok(settings.routes.iter().map(|route| route.name.to_string()).collect())
     }
 
     /// A regression: two routes that differ only in their headers got the same name, which was an error.

@@ -4,7 +4,7 @@ use std::net::Ipv6Addr;
 
 use super::super::values::socket_path;
 use crate::config::reader::Wrong;
-use crate::plan::{Endpoint, Scheme, ServerAddress};
+use crate::settings::{Endpoint, Scheme, ServerAddress};
 
 pub(crate) const URL: &str = "expected a URL without a path, as in \"http://127.0.0.1:3000\"";
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 use http::uri::PathAndQuery;
 
 use crate::config::reader::{
-    Item, Kind, Mask, Required, Settings, Shape, Value, Words, Wrong, at, field, fields, read,
+    Item, Kind, Mask, Required, SettingList, Shape, Value, Words, Wrong, at, field, fields, read,
     setting,
 };
 use crate::config::section::values::host;
-use crate::plan::HealthSpec;
+use crate::settings::HealthSpec;
 
 type Spec = HealthSpec;
 
@@ -17,7 +17,7 @@ type Spec = HealthSpec;
 pub(crate) static HEALTH: Shape = Shape::new("health", || fields(OF_HEALTH));
 
 #[rustfmt::skip]
-static OF_HEALTH: Settings<Spec> = &[
+static OF_HEALTH: SettingList<Spec> = &[
     field("path", Kind::ABSOLUTE, Required, "the path that each server is asked for, with GET; a status from 200 to 399 passes")
         .masked(Mask::Shown(without_query)),
     setting(at!(host, host), Kind::Text, Words("the `server_name` of `tls`, else the server's address"),

@@ -10,20 +10,20 @@ use super::key::key_source;
 use super::tls::{self, UPSTREAM_TLS};
 use super::values::{Named, all, named, once};
 use crate::config::reader::{
-    Item, Kind, Required, Section, Settings, Shape, Span, Value, Words, Zero, at, field, fields,
+    Item, Kind, Required, Section, SettingList, Shape, Span, Value, Words, Zero, at, field, fields,
     read, setting, spellings, words,
 };
 use crate::limit::name::Name;
-use crate::plan::{Balance, OnAbort, Scheme, ServerAddress, UpstreamServer, UpstreamSpec};
 use crate::request::key::{KeySource, KeySpec, Missing};
 use crate::request::network::ClientPrefixes;
+use crate::settings::{Balance, OnAbort, Scheme, ServerAddress, UpstreamServer, UpstreamSpec};
 
 type Spec = UpstreamSpec;
 
 pub(crate) static UPSTREAM: Shape = Shape::new("[upstreams.NAME]", || fields(SETTINGS));
 
 #[rustfmt::skip]
-pub(crate) static SETTINGS: Settings<Spec> = &[
+pub(crate) static SETTINGS: SettingList<Spec> = &[
     field("servers", Kind::List(&Kind::Either(&[Kind::SERVER_URL, Kind::Table(&UPSTREAM_SERVER)])), Required,
         "`http://`, `https://` or `h2c://` URLs without a path, or `unix:/PATH`; or tables with a `weight`"),
     field("balance", Kind::Word(spellings::<BalanceWord>), Value("\"least-requests\""),
@@ -72,7 +72,7 @@ words!(BalanceWord {
 pub(crate) static UPSTREAM_SERVER: Shape = Shape::new("a server", || fields(OF_SERVER));
 
 #[rustfmt::skip]
-static OF_SERVER: Settings<()> = &[
+static OF_SERVER: SettingList<()> = &[
     field("url", Kind::SERVER_URL, Required, "as in `servers`"),
     field("weight", Kind::Whole(1, 1_000), Value("1"), "the server's share of the requests, compared with the others'"),
 ];

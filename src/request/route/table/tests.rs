@@ -213,7 +213,7 @@ fn a_thousand_routes_of_one_path_are_not_tried_one_by_one() {
 #[cfg(target_pointer_width = "64")]
 fn a_node_and_a_route_are_one_line_each() {
     assert_eq!(size_of::<Node>(), 64);
-    assert_eq!(size_of::<crate::plan::RouteSpec>(), 64);
+    assert_eq!(size_of::<crate::settings::RouteSpec>(), 64);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::limit::waiting::MaxWait;
-use crate::plan::{CountingKind, WantedFigures, WindowStart, Zone};
+use crate::settings::{CountingKind, WantedFigures, WindowStart, Zone};
 
 /// A day by the time of day, so that windows on the clock begin with it.
 const DAY: u64 = 24 * HOUR;

@@ -16,9 +16,9 @@ use crate::limit::key::Key;
 use crate::limit::name::Name;
 use crate::limit::rate::{Burst, Cost, Interval, Rate};
 use crate::limit::time::Timestamp;
-use crate::plan::LimitSpec;
 use crate::request::key::{KeySource, KeySpec, Missing};
 use crate::request::network::ClientPrefixes;
+use crate::settings::LimitSpec;
 use crate::store::BucketKey;
 
 const HOUR: u64 = 3_600_000_000;

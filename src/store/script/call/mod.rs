@@ -62,7 +62,7 @@ pub(super) struct Call {
     /// The names of the buckets, each once.
     keys: Vec<Vec<u8>>,
     /// For each ask of each request the indices, from 0, of its bucket and of its terms.
-    plan: Vec<(usize, usize)>,
+    list: Vec<(usize, usize)>,
     /// The different terms of the asks, each once.
     terms: Vec<(Verb, Ask, Option<Holder>)>,
     /// For each request the number of its asks, and whether it wants receipts.
@@ -90,16 +90,16 @@ impl Call {
     pub(super) fn ask_for(&mut self, holder: Option<Holder>, verb: Verb, ask: &Ask, name: Vec<u8>) {
         let bucket = index_of(&mut self.keys, name);
         let terms = index_of(&mut self.terms, (verb, *ask, holder));
-        self.plan.push((bucket, terms));
+        self.list.push((bucket, terms));
     }
 
     /// A call for each of the requests.
     pub(super) fn split(&self) -> Vec<Self> {
-        let mut plan = self.plan.iter();
+        let mut list = self.list.iter();
         let requests = self.requests.iter().map(|(asks, receipts)| {
             let mut call = Self::default();
             call.request(*asks, *receipts);
-            for (bucket, terms) in plan.by_ref().take(*asks) {
+            for (bucket, terms) in list.by_ref().take(*asks) {
                 let (verb, ask, holder) = &self.terms[*terms];
                 call.ask_for(*holder, *verb, ask, self.keys[*bucket].clone());
             }
@@ -110,9 +110,9 @@ impl Call {
 
     /// For each request its number of asks, below zero if it wants receipts. Then for each ask the
     /// indices, from 1, of its bucket and of its terms.
-    fn packed_plan(&self) -> Vec<u8> {
-        let mut packed = Vec::with_capacity(9 * self.requests.len() + 2 * self.plan.len());
-        let mut plan = self.plan.iter();
+    fn packed_list(&self) -> Vec<u8> {
+        let mut packed = Vec::with_capacity(9 * self.requests.len() + 2 * self.list.len());
+        let mut list = self.list.iter();
         for (asks, receipts) in &self.requests {
             match receipts {
                 ReceiptUse::Needed => {
@@ -120,7 +120,7 @@ impl Call {
                 }
                 ReceiptUse::Unneeded => pack_index(*asks, &mut packed),
             }
-            for (bucket, terms) in plan.by_ref().take(*asks) {
+            for (bucket, terms) in list.by_ref().take(*asks) {
                 pack_index(bucket + 1, &mut packed);
                 pack_index(terms + 1, &mut packed);
             }
@@ -131,11 +131,11 @@ impl Call {
     /// The call as it is sent.
     pub(super) fn command(&self) -> Cmd {
         let mut terms = Vec::with_capacity(64);
-        let plan = self.packed_plan();
+        let list = self.packed_list();
         let keys = self.keys.iter().map(Vec::len).sum::<usize>();
-        let size = keys + plan.len() + 80 * (1 + self.terms.len());
+        let size = keys + list.len() + 80 * (1 + self.terms.len());
         let mut call = Cmd::with_capacity(4 + self.keys.len() + self.terms.len(), size);
-        call.arg("EVALSHA").arg(SCRIPT.get_hash()).arg(self.keys.len()).arg(&self.keys).arg(plan);
+        call.arg("EVALSHA").arg(SCRIPT.get_hash()).arg(self.keys.len()).arg(&self.keys).arg(list);
         for (verb, ask, holder) in &self.terms {
             terms.clear();
             pack_terms(*verb, ask, *holder, &mut terms);
@@ -251,7 +251,7 @@ mod tests {
         let call = call(&[&[("a", 1), ("bb", 1)], &[("bb", 2)], &[("a", 1)]]);
         assert_eq!(call.keys, [&b"a"[..], b"bb"]);
         assert_eq!(call.terms, [(Verb::Take, ask(1), None), (Verb::Take, ask(2), None)]);
-        assert_eq!(call.packed_plan(), [2, 1, 1, 2, 1, 1, 2, 2, 1, 1, 1]);
+        assert_eq!(call.packed_list(), [2, 1, 1, 2, 1, 1, 2, 2, 1, 1, 1]);
         let arguments = call.command().args_iter().count();
         assert_eq!(arguments, 3 + 2 + 1 + 2);
     }
@@ -264,7 +264,7 @@ mod tests {
         assert_eq!(apart[0].keys, [&b"a"[..], b"bb"]);
         assert_eq!(apart[1].keys, [b"bb"]);
         assert_eq!(apart[1].terms, [(Verb::Take, ask(2), None)]);
-        assert_eq!(apart[1].packed_plan(), [1, 1, 1]);
+        assert_eq!(apart[1].packed_list(), [1, 1, 1]);
     }
 
     #[test]

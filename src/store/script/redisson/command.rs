@@ -12,8 +12,8 @@ use super::config::{LimiterConfig, figures};
 use super::names::limiter_keys;
 use super::script::SCRIPT;
 use crate::limit::algorithm::redisson::Sharing;
-use crate::plan::{RedisLocation, RedisTopology};
 use crate::redis::{CallError, RedisConnector, server_of};
+use crate::settings::{RedisLocation, RedisTopology};
 use crate::store::process::client_id;
 
 /// The most time for each step. It is short, because a person waits at a terminal.

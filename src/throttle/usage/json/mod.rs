@@ -12,7 +12,7 @@ use std::sync::Arc;
 use smallvec::{SmallVec, smallvec};
 
 use super::number;
-use crate::plan::weights::WeightedPaths;
+use crate::settings::weights::WeightedPaths;
 
 /// A key or a number of this length or longer is not read.
 const LONGEST: usize = 4_096;

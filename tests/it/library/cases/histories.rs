@@ -11,7 +11,7 @@ use tidegate::limit::decide::Ask;
 use tidegate::limit::decision::{Decision, Outcome};
 use tidegate::limit::rate::{Cost, EXACT, Rate};
 use tidegate::limit::waiting::MaxWait;
-use tidegate::plan::LimitSpec;
+use tidegate::settings::LimitSpec;
 
 use super::any::SECOND;
 use super::bytes::Written;

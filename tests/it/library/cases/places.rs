@@ -11,7 +11,7 @@ use tidegate::limit::decide::{Ask, Change, decide};
 use tidegate::limit::decision::Decision;
 use tidegate::limit::time::Timestamp;
 use tidegate::limit::waiting::MaxWait;
-use tidegate::plan::LimitSpec;
+use tidegate::settings::LimitSpec;
 use tidegate::store::{BucketAsk, BucketKey, Claim, SWEEP_STEPS};
 
 use super::bytes::{Written, kept};

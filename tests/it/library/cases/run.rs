@@ -12,7 +12,7 @@ use tidegate::limit::decision::{Decision, Outcome};
 use tidegate::limit::rate::Cost;
 use tidegate::limit::time::Timestamp;
 use tidegate::limit::waiting::MaxWait;
-use tidegate::plan::LimitSpec;
+use tidegate::settings::LimitSpec;
 
 use super::places::{Asked, Event, InStore, Pure, What};
 use super::script::{self, Expiry};
@@ -61,9 +61,10 @@ fn limits(row: &Row, rate: Option<&str>) -> Vec<Arc<LimitSpec>> {
     );
     let loaded =
         load_from(Path::new("row"), Ok(file.into_bytes()), &|_| None, &Overrides::default());
-    let plan = loaded.unwrap_or_else(|problems| panic!("{}: {problems:?}", row.name)).plan;
-    assert!(plan.limits.iter().map(|limit| limit.name.to_string()).eq(names));
-    plan.limits
+    let settings = loaded.unwrap_or_else(|problems| panic!("{}: {problems:?}", row.name)).settings;
+    assert!(settings.limits.iter().map(|limit| limit.name.to_string()).eq(names));
+    settings
+        .limits
         .iter()
         .flat_map(|limit| [Some(limit), limit.candidate.as_ref()])
         .flatten()

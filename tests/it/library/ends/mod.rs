@@ -14,7 +14,7 @@ use tidegate::limit::decision::Verdict;
 use tidegate::limit::rate::Cost;
 use tidegate::limit::time::Timestamp;
 use tidegate::limit::waiting::MaxWait;
-use tidegate::plan::{KeyDisplay, LimitSpec};
+use tidegate::settings::{KeyDisplay, LimitSpec};
 use tidegate::store::{self, BucketAsk, BucketKey, Claim, Grant, Moment, Store};
 use tokio::time::Instant;
 

@@ -9,7 +9,7 @@ use tidegate::limit::algorithm::fixed_window::windows::Windows;
 use tidegate::limit::algorithm::{Algorithm, sliding_log, sliding_window};
 use tidegate::limit::rate::{Burst, Interval, MAX_INTERVAL};
 use tidegate::limit::waiting::MaxWait;
-use tidegate::plan::{Figures, LimitSpec};
+use tidegate::settings::{Figures, LimitSpec};
 
 use crate::support::algorithms::{leaky, slots, window};
 use crate::support::limits::{bucket, limit, settled};

@@ -7,7 +7,7 @@ use tidegate::limit::algorithm::fixed_window::windows::{Schedule, Unit};
 use tidegate::limit::rate::Cost;
 use tidegate::limit::time::Timestamp;
 use tidegate::limit::waiting::MaxWait;
-use tidegate::plan::LimitSpec;
+use tidegate::settings::LimitSpec;
 use tidegate::store::{BucketAsk, BucketKey, SWEEP_STEPS};
 
 use super::SECOND;

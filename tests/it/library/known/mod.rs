@@ -12,7 +12,7 @@ use tidegate::limit::rate::Cost;
 use tidegate::limit::time::Timestamp;
 use tidegate::limit::waiting::MaxWait;
 use tidegate::limit::{Mode, Scope};
-use tidegate::plan::{LimitSpec, OnStoreError};
+use tidegate::settings::{LimitSpec, OnStoreError};
 use tidegate::store::{BucketAsk, BucketKey, ProcessStore, Store};
 
 use crate::support::algorithms::{leaky, log, rolling, sliding, slots};

@@ -5,7 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 
 use tidegate::limit::decision::Verdict;
-use tidegate::plan::LimitSpec;
+use tidegate::settings::LimitSpec;
 
 use super::{Bench, ask, key, limit, until_decides};
 use crate::support::cluster::Cluster;
@@ -165,7 +165,7 @@ async fn a_limit_that_rejects_without_its_server_costs_the_others_nothing() {
     cluster.servers[0].kill();
     bench.until_redis_is(false).await;
     let (mut lost, kept) = (limit("lost"), limit("kept"));
-    lost.on_store_error = tidegate::plan::OnStoreError::Reject;
+    lost.on_store_error = tidegate::settings::OnStoreError::Reject;
     let (a, b) = (key(&keys[0]), key(&keys[1]));
     for _ in 0..5 {
         let answer = bench.decide(&[ask(&kept, &b, 10), ask(&lost, &a, 10)]).await;

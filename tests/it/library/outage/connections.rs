@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tidegate::plan::KeyDisplay;
+use tidegate::settings::KeyDisplay;
 use tidegate::store::Store;
 use tokio::time::Instant;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate::limit::decision::{Outcome, Verdict};
 use tidegate::limit::{Mode, Scope};
-use tidegate::plan::{KeyDisplay, LimitSpec, OnStoreError};
+use tidegate::settings::{KeyDisplay, LimitSpec, OnStoreError};
 use tidegate::store::{ProcessStore, Store, Unavailable};
 
 use super::{Bench, now};

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use futures_util::future::join_all;
-use tidegate::plan::{LimitSpec, OnStoreError};
+use tidegate::settings::{LimitSpec, OnStoreError};
 
 use super::cluster::on;
 use super::{Bench, ask, key, limit};

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use tidegate::limit::decision::Verdict;
 use tidegate::limit::time::Timestamp;
-use tidegate::plan::StoreSpec;
+use tidegate::settings::StoreSpec;
 use tidegate::store::{BucketAsk, ProcessStore, Store, Unavailable};
 use tokio::time::Instant;
 use tracing::subscriber::DefaultGuard;

@@ -1,6 +1,6 @@
 //! A user of Redis who lacks rights.
 
-use tidegate::plan::{LimitSpec, OnStoreError};
+use tidegate::settings::{LimitSpec, OnStoreError};
 
 use super::{Bench, now};
 use crate::support::algorithms::log;

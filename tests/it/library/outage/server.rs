@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::sync::Arc;
 
-use tidegate::plan::KeyDisplay;
+use tidegate::settings::KeyDisplay;
 use tidegate::store::Store;
 use tokio::time::Instant;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tidegate::limit::algorithm::redisson::{Params, Sharing};
 use tidegate::limit::name::Name;
-use tidegate::plan::{LimitSpec, OnStoreError};
+use tidegate::settings::{LimitSpec, OnStoreError};
 use tidegate::store::{ProcessStore, Store};
 
 use super::{ask_with, limiter, now};

@@ -2,7 +2,7 @@
 
 use tidegate::limit::algorithm::redisson::{Params, Sharing};
 use tidegate::limit::decision::Verdict;
-use tidegate::plan::OnStoreError;
+use tidegate::settings::OnStoreError;
 use tidegate::store::Decider;
 
 use super::{ask, ask_with, deciders, limiter, now, store_at};

@@ -6,7 +6,7 @@ use tidegate::limit::algorithm::redisson::{Params, Sharing};
 use tidegate::limit::algorithm::{Difference, Receipt};
 use tidegate::limit::decision::{Outcome, Verdict};
 use tidegate::limit::waiting::MaxWait;
-use tidegate::plan::LimitSpec;
+use tidegate::settings::LimitSpec;
 use tidegate::store::{BucketAsk, BucketKey};
 
 use super::{Bench, HOUR_MS, ask, ask_with, limiter, now, permits, store};

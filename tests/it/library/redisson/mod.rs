@@ -19,7 +19,7 @@ use tidegate::limit::decision::Outcome;
 use tidegate::limit::rate::Cost;
 use tidegate::limit::time::Timestamp;
 use tidegate::limit::waiting::MaxWait;
-use tidegate::plan::{LimitSpec, OnStoreError, StoreLocation};
+use tidegate::settings::{LimitSpec, OnStoreError, StoreLocation};
 use tidegate::store::{BucketAsk, BucketKey, Claim, Decider, LimiterFigures, Store, Unavailable};
 
 use crate::support::bench::{Answer, decide, store_spec, stores};

@@ -9,7 +9,7 @@ use tidegate::limit::decision::Verdict;
 use tidegate::limit::name::Name;
 use tidegate::limit::rate::Rate;
 use tidegate::limit::waiting::MaxWait;
-use tidegate::plan::{LimitSpec, OnStoreError, StoreSpec};
+use tidegate::settings::{LimitSpec, OnStoreError, StoreSpec};
 use tidegate::store::{Decider, Unavailable};
 use tokio::time::Instant;
 

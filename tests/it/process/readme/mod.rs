@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use tidegate::config::{self, Colour, Overrides};
-use tidegate::plan::Plan;
+use tidegate::settings::Settings;
 
 use crate::support::limits::names;
 use crate::support::metrics::Metrics;
@@ -76,8 +76,8 @@ fn completed(example: &str) -> String {
     text
 }
 
-fn parsed(text: &str) -> Plan {
-    loaded(text).plan
+fn parsed(text: &str) -> Settings {
+    loaded(text).settings
 }
 
 fn loaded(text: &str) -> config::Loaded {
@@ -105,8 +105,8 @@ fn every_example_is_a_configuration() {
 
 #[test]
 fn each_recipe_is_in_both_places_with_the_same_figures() {
-    let recipe = |plan: &Plan, name: &str| {
-        let limit = plan.limits.iter().find(|limit| limit.name.as_str() == name)?;
+    let recipe = |settings: &Settings, name: &str| {
+        let limit = settings.limits.iter().find(|limit| limit.name.as_str() == name)?;
         // The methods in a key are those of all routes of its file.
         let (key, cost) = ((limit.key.sources.clone(), limit.key.missing), limit.cost.clone());
         Some((key, limit.figures.clone(), cost, limit.wait, limit.count_when.clone()))
@@ -126,7 +126,7 @@ fn each_recipe_is_in_both_places_with_the_same_figures() {
         "llm-tokens",
         "monthly",
     ] {
-        let here = examples.iter().find_map(|plan| recipe(plan, name));
+        let here = examples.iter().find_map(|settings| recipe(settings, name));
         assert!(here.is_some(), "the manual has no `{name}`");
         assert!(recipe(&shipped, name) == here, "`{name}` in proxy.toml and in the manual");
     }
@@ -230,8 +230,8 @@ fn what_the_shipped_file_shows_of_tls_is_right() {
     let loaded = config::load(&file, &|_| None, &Overrides::default())
         .unwrap_or_else(|problems| panic!("{}", problems.render(Colour::Never)));
     assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
-    assert!(loaded.plan.server.tls.is_some());
-    assert!(loaded.plan.upstreams.iter().all(|upstream| upstream.tls.is_some()));
+    assert!(loaded.settings.server.tls.is_some());
+    assert!(loaded.settings.upstreams.iter().all(|upstream| upstream.tls.is_some()));
 }
 
 #[test]

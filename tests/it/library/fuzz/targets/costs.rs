@@ -7,8 +7,8 @@ use std::sync::Arc;
 use http::header::{CONTENT_TYPE, HeaderName};
 use http::{HeaderMap, HeaderValue};
 use tidegate::limit::rate::Cost;
-use tidegate::plan::CostSpec;
-use tidegate::plan::weights::WeightedPaths;
+use tidegate::settings::CostSpec;
+use tidegate::settings::weights::WeightedPaths;
 use tidegate::throttle::usage::{Reader, in_header};
 use tidegate::throttle::{cost, largest_cost};
 

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tidegate::clock::Clock;
 use tidegate::config::{self, Overrides};
 use tidegate::downstream::Port;
-use tidegate::plan::Plan;
+use tidegate::settings::Settings;
 use tidegate::upstream::health::UpstreamState;
 use tidegate::worker::{self, Orders, Process, Published};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -41,19 +41,19 @@ thread_local! {
     static SCENE: LazyCell<Scene> = LazyCell::new(Scene::new);
 }
 
-/// What all inputs share: to bind ports and to read a plan takes longer than to serve a connection.
+/// What all inputs share: to bind ports and to read settings takes longer than to serve a connection.
 struct Scene {
     api: TcpListener,
     proxy: TcpListener,
     address: SocketAddr,
-    plan: Arc<Plan>,
+    settings: Arc<Settings>,
 }
 
 impl Scene {
     fn new() -> Self {
         let (api, at) = listener();
         let (proxy, address) = listener();
-        Self { api, proxy, address, plan: Arc::new(plan(at)) }
+        Self { api, proxy, address, settings: Arc::new(settings(at)) }
     }
 }
 
@@ -95,7 +95,7 @@ pub(super) fn play(input: &[u8], write: impl FnMut(&[u8]) -> Vec<u8>) -> Played 
     let received = runtime.block_on(async {
         let (_told, proxy) = SCENE.with(|scene| {
             tokio::spawn(api.clone().listen(scene.api.try_clone().unwrap()));
-            (start(scene.proxy.try_clone().unwrap(), scene.plan.clone()), scene.address)
+            (start(scene.proxy.try_clone().unwrap(), scene.settings.clone()), scene.address)
         });
         timeout(LIFETIME, speak(proxy, pieces)).await.expect("the connection ends")
     });
@@ -264,8 +264,8 @@ fn listener() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-/// A plan that uses what reads and changes messages: limits, costs, keys, changed header fields.
-fn plan(api: SocketAddr) -> Plan {
+/// Settings that use what reads and changes messages: limits, costs, keys, changed header fields.
+fn settings(api: SocketAddr) -> Settings {
     let text = format!(
         r#"
         [server]
@@ -289,7 +289,7 @@ fn plan(api: SocketAddr) -> Plan {
         "#
     );
     match config::parse("proxy.toml", &text, &|_| None, &Overrides::default()) {
-        Ok(loaded) => loaded.plan,
+        Ok(loaded) => loaded.settings,
         Err(problems) => panic!("{problems}"),
     }
 }
@@ -297,15 +297,15 @@ fn plan(api: SocketAddr) -> Plan {
 /// Starts a worker in this runtime. Dropping what this returns would end the worker.
 fn start(
     listener: TcpListener,
-    plan: Arc<Plan>,
+    settings: Arc<Settings>,
 ) -> (watch::Sender<Arc<Published>>, watch::Sender<bool>, watch::Sender<bool>) {
-    let process = Process::new(&plan, Clock::new(), 1, 10);
-    let upstreams = vec![Arc::new(UpstreamState::new(&plan.upstreams[0], None))];
-    let published = Published { plan, upstreams, keys: Vec::new(), certificates: [None, None] };
-    let (published, plan) = watch::channel(Arc::new(published));
+    let process = Process::new(&settings, Clock::new(), 1, 10);
+    let upstreams = vec![Arc::new(UpstreamState::new(&settings.upstreams[0], None))];
+    let published = Published { settings, upstreams, keys: Vec::new(), certificates: [None, None] };
+    let (published, orders) = watch::channel(Arc::new(published));
     let (drain, draining) = watch::channel(false);
     let (end, stop) = watch::channel(false);
-    let orders = Orders { plan, draining, stop };
+    let orders = Orders { published: orders, draining, stop };
     spawn_local(worker::run(0, vec![(listener.into(), Port::Plain)], Arc::new(process), orders));
     (published, drain, end)
 }

@@ -26,8 +26,8 @@ pub(super) fn check(input: &[u8]) {
     let env = |_: &str| Some(SECRET.to_owned());
     let changes = first.changes_to(&second, &env);
     assert!(changes.is_empty(), "{changes:?}");
-    for route in &first.plan.routes {
-        assert!(first.plan.limits_of(route).count() <= first.plan.limits.len());
+    for route in &first.settings.routes {
+        assert!(first.settings.limits_of(route).count() <= first.settings.limits.len());
     }
     // A comment changes no setting, wherever the text ends.
     let mut longer = input.to_vec();

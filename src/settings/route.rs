@@ -12,7 +12,7 @@ use crate::request::route::Rewrite;
 /// The name under which requests without a route are counted.
 pub(crate) const NO_ROUTE: &str = "none";
 
-/// `[[routes]]` without path and conditions, which are in [`super::Plan::table`]. Every request reads the
+/// `[[routes]]` without path and conditions, which are in [`super::Settings::table`]. Every request reads the
 /// whole struct, so the struct fits into one cache line of 64 bytes.
 #[derive(Debug, PartialEq, Eq)]
 #[repr(align(64))]
@@ -21,7 +21,7 @@ pub struct RouteSpec {
     pub(crate) name: Arc<str>,
     /// What the proxy does with the route's requests.
     pub action: Action,
-    /// The indexes of the route's limits in [`super::Plan::limits`]: those of `[server]`, then its own. Limits
+    /// The indexes of the route's limits in [`super::Settings::limits`]: those of `[server]`, then its own. Limits
     /// that are off are left out.
     pub(crate) limits: SmallVec<[u32; 4]>,
     /// Options that few routes have.
@@ -51,7 +51,7 @@ pub(crate) struct RouteOptions {
 pub enum Action {
     /// The proxy forwards the requests.
     Forward {
-        /// The upstream's index in [`super::Plan::upstreams`].
+        /// The upstream's index in [`super::Settings::upstreams`].
         upstream: u32,
         /// The path for the upstream, if the route names another path.
         rewrite: Option<Box<Rewrite>>,

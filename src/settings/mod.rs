@@ -1,6 +1,6 @@
 //! The finished configuration: every value is valid and every reference is resolved.
 //!
-//! This module is data. `config` makes a [`Plan`], a reload replaces it, and the code that serves requests reads it.
+//! This module is data. `config` makes a [`Settings`], a reload replaces it, and the code that serves requests reads it.
 //! `counting` and `calendar` also make figures from what an operator writes, for `config` and for overrides that are
 //! set while the process runs.
 
@@ -57,17 +57,17 @@ pub(crate) use self::upstream::{
     Balance, Endpoint, HealthSpec, OnAbort, Scheme, ServerAddress, UpstreamServer, UpstreamSpec,
 };
 use crate::limit::name::Name;
+use crate::plans::{PlanFile, PlanRule};
 use crate::request::client::Trust;
 use crate::request::known_fields::KnownFields;
 use crate::request::network::ClientPrefixes;
 use crate::request::path::{AmbiguousPath, NormalPath};
 use crate::request::route::RouteTable;
-use crate::tier::{TierFile, TierRule};
 use crate::tls::client::ClientTlsSpec;
 
 /// The validated configuration.
 #[derive(Debug)]
-pub struct Plan {
+pub struct Settings {
     /// Listening, timeouts, sizes, trust.
     pub server: ServerSpec,
     /// The upstreams. A route names its upstream by the index in this list.
@@ -75,7 +75,7 @@ pub struct Plan {
     /// The limits in use. A route names its limits by their indexes in this list.
     pub limits: Vec<Arc<LimitSpec>>,
     /// How the plan of a request is found. `None` without `[plans]`.
-    pub(crate) tiers: Option<Arc<TierRule>>,
+    pub(crate) plans: Option<Arc<PlanRule>>,
     /// The names of the limits that are off: they are in no route.
     pub(crate) off: Vec<Name>,
     /// The routes. `table` answers with an index in this list.
@@ -107,7 +107,7 @@ pub struct Plan {
     pub(crate) tests: Vec<TestCase>,
 }
 
-impl Plan {
+impl Settings {
     /// Whether tidegate forwards nothing: other proxies ask it, and forward themselves.
     pub(crate) fn only_decides(&self) -> bool {
         let Self { server, decide, .. } = self;
@@ -128,9 +128,9 @@ impl Plan {
     }
 
     /// How the plan of a request of this route is found. `None` if no limit of the route has plans.
-    pub(crate) fn tiers_of(&self, route: &RouteSpec) -> Option<&TierRule> {
-        let has_plans = self.limits_of(route).any(|limit| !limit.tiers.is_empty());
-        self.tiers.as_deref().filter(|_| has_plans)
+    pub(crate) fn plans_of(&self, route: &RouteSpec) -> Option<&PlanRule> {
+        let has_plans = self.limits_of(route).any(|limit| !limit.plans.is_empty());
+        self.plans.as_deref().filter(|_| has_plans)
     }
 
     /// The name of the first `[jwt.NAME]` in keys.
@@ -145,8 +145,8 @@ impl Plan {
     }
 
     /// Who has which plan, if a file says it.
-    pub(crate) fn plans_file(&self) -> Option<&TierFile> {
-        self.tiers.as_ref()?.file.as_ref()
+    pub(crate) fn plans_file(&self) -> Option<&PlanFile> {
+        self.plans.as_ref()?.file.as_ref()
     }
 
     /// How servers are reached by TLS: those of upstreams, and Redis.

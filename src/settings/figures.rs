@@ -98,7 +98,7 @@ impl Figures {
 #[cfg(test)]
 mod tests {
     use crate::limit::time::Timestamp;
-    use crate::plan::testing::limit;
+    use crate::settings::testing::limit;
 
     #[test]
     fn figures_of_every_algorithm_can_be_lower() {

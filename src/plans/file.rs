@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 
-use super::table::{PlanLineCounts, TierFileError, TierTable};
+use super::table::{PlanFileError, PlanLineCounts, PlanTable};
 use crate::file::{FileWatch, FilesContent, LastRead, is_passing, read_ordinary_up_to};
 use crate::request::key::KeySpec;
 
@@ -23,16 +23,16 @@ pub(crate) const MANY: usize = 10;
 
 /// A file of `plans.file`: who has which plan.
 #[derive(Debug)]
-pub(crate) struct TierFile {
+pub(crate) struct PlanFile {
     path: PathBuf,
     by: KeySpec,
     loose_paths: bool,
-    table: RwLock<Arc<TierTable>>,
+    table: RwLock<Arc<PlanTable>>,
     watch: Mutex<FileWatch>,
     pub(crate) last_read: LastRead,
 }
 
-impl TierFile {
+impl PlanFile {
     /// Reads the file. `by` is the part of a request that says who asks.
     ///
     /// # Errors
@@ -41,10 +41,10 @@ impl TierFile {
         path: PathBuf,
         by: &KeySpec,
         loose_paths: bool,
-    ) -> Result<Self, TierFileError> {
+    ) -> Result<Self, PlanFileError> {
         let mut watch = FileWatch::new(vec![path.clone()], LARGEST, LOOKS_TO_READ);
         watch.catch_up();
-        let table = TierTable::read(&read_ordinary_up_to(&path, LARGEST)?, by, loose_paths)?;
+        let table = PlanTable::read(&read_ordinary_up_to(&path, LARGEST)?, by, loose_paths)?;
         let (table, watch) = (RwLock::new(Arc::new(table)), Mutex::new(watch));
         Ok(Self { path, by: by.clone(), loose_paths, table, watch, last_read: LastRead::default() })
     }
@@ -76,7 +76,7 @@ impl TierFile {
     }
 
     /// The table in force.
-    pub(crate) fn table(&self) -> Arc<TierTable> {
+    pub(crate) fn table(&self) -> Arc<PlanTable> {
         Arc::clone(&self.table.read())
     }
 
@@ -99,22 +99,22 @@ impl TierFile {
     /// If the new content cannot be used, or half of the lines is lost: a program that writes the file may have failed, and
     /// whoever has no line would lose what he pays for. The table from before stays in force. Content that stays wrong is
     /// an error every five minutes.
-    pub(crate) fn look(&self) -> Option<Result<PlanLineCounts, TierFileError>> {
+    pub(crate) fn look(&self) -> Option<Result<PlanLineCounts, PlanFileError>> {
         let old = self.table();
         let read = || {
             let content = read_ordinary_up_to(&self.path, LARGEST)?;
-            let table = TierTable::read(&content, &self.by, self.loose_paths)?;
+            let table = PlanTable::read(&content, &self.by, self.loose_paths)?;
             let counts = PlanLineCounts::of(&old, &table);
             match counts.have_lost_one_of(2) {
-                true => Err(TierFileError::Cut(counts)),
+                true => Err(PlanFileError::Cut(counts)),
                 false => Ok((Arc::new(table), counts)),
             }
         };
-        let is_passing = |error: &TierFileError| matches!(error, TierFileError::Read(error) if is_passing(error));
+        let is_passing = |error: &PlanFileError| matches!(error, PlanFileError::Read(error) if is_passing(error));
         // `None` while another look reads.
         let read = self.watch.try_lock()?.read(read, is_passing)?;
         let failure =
-            |it: &TierFileError| format!("{}: {it}; {}", self.path.display(), it.advice());
+            |it: &PlanFileError| format!("{}: {it}; {}", self.path.display(), it.advice());
         self.last_read.note(read.as_ref().err().map(failure));
         Some(read.map(|(table, counts)| {
             // Requests may wait for this lock. `old` keeps the old table until the lock has been released.

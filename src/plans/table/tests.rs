@@ -9,8 +9,8 @@ fn by(source: &str) -> KeySpec {
     KeySpec { sources, missing: Missing::Skip, prefixes: ClientPrefixes::default() }
 }
 
-fn read(by: &KeySpec, text: &[u8]) -> Result<Arc<TierTable>, String> {
-    let table = TierTable::read(text, by, false);
+fn read(by: &KeySpec, text: &[u8]) -> Result<Arc<PlanTable>, String> {
+    let table = PlanTable::read(text, by, false);
     table.map(Arc::new).map_err(|error| error.to_string())
 }
 

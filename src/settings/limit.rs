@@ -37,9 +37,9 @@ pub struct LimitSpec {
     pub overrides: KeyOverrides<OverrideSpec>,
     /// Other figures by the plan of a request: for each plan the same limit with the plan's figures, and without
     /// overrides and a candidate.
-    pub tiers: Vec<Arc<Self>>,
+    pub plans: Vec<Arc<Self>>,
     /// The plan whose figures these are. `None` for the limit itself.
-    pub tier: Option<Name>,
+    pub plan: Option<Name>,
     /// The length of the windows, if they have buckets of their own: those of a plan whose windows have another length
     /// than those of the limit itself.
     pub window: Option<Name>,
@@ -92,8 +92,8 @@ impl LimitSpec {
             figures: Figures::Unlimited,
             counting: None,
             overrides: KeyOverrides::default(),
-            tiers: Vec::new(),
-            tier: None,
+            plans: Vec::new(),
+            plan: None,
             window: None,
             windows: Vec::new(),
             cost: CostSpec::Fixed(Cost::ONE),
@@ -123,8 +123,8 @@ impl LimitSpec {
     }
 
     /// The limit with the figures of this plan. `None` if the limit does not name the plan.
-    pub(crate) fn of_tier(&self, tier: &Name) -> Option<&Arc<Self>> {
-        self.tiers.iter().find(|spec| spec.tier.as_ref() == Some(tier))
+    pub(crate) fn of_plan(&self, plan: &Name) -> Option<&Arc<Self>> {
+        self.plans.iter().find(|spec| spec.plan.as_ref() == Some(plan))
     }
 
     /// The windows of other lengths in which a request counts that is decided by `decides`: this limit, or one of its
@@ -144,9 +144,9 @@ impl LimitSpec {
     ) -> ChosenFigures<'f, 'p> {
         let in_file = self.overrides.find(key);
         let overridden = running.or(in_file.map(|it| &it.figures));
-        let (figures, of) = match (overridden, in_plan.map(|plan| (&plan.figures, &plan.tier))) {
+        let (figures, of) = match (overridden, in_plan.map(|plan| (&plan.figures, &plan.plan))) {
             (Some(figures), _) => (figures, FiguresOf::Override),
-            (None, Some((figures, Some(tier)))) => (figures, FiguresOf::Plan(tier)),
+            (None, Some((figures, Some(plan)))) => (figures, FiguresOf::Plan(plan)),
             (None, _) => (&self.figures, FiguresOf::Limit),
         };
         ChosenFigures { figures, of, key_name: in_file.and_then(|it| it.name.as_deref()) }

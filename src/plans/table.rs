@@ -20,7 +20,7 @@ const LONGEST_NAME: usize = 64;
 
 /// Who has which plan.
 #[derive(Default)]
-pub(crate) struct TierTable {
+pub(crate) struct PlanTable {
     hasher: RandomState,
     /// Sorted.
     values: Vec<HashedValue>,
@@ -47,8 +47,8 @@ struct HashedValue {
 
 /// A line of the file that fits a request.
 #[derive(Clone, Debug)]
-pub(crate) struct TierLine {
-    table: Arc<TierTable>,
+pub(crate) struct PlanLine {
+    table: Arc<PlanTable>,
     at: u32,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct PlanLineCounts {
 }
 
 impl PlanLineCounts {
-    pub(super) fn of(before: &TierTable, now: &TierTable) -> Self {
+    pub(super) fn of(before: &PlanTable, now: &PlanTable) -> Self {
         Self { before: before.lines(), now: now.lines() }
     }
 
@@ -72,7 +72,7 @@ impl PlanLineCounts {
 
 /// Why a file is no table of plans.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum TierFileError {
+pub(crate) enum PlanFileError {
     /// The file cannot be read.
     #[error("{0}")]
     Read(#[from] io::Error),
@@ -84,7 +84,7 @@ pub(crate) enum TierFileError {
     Cut(PlanLineCounts),
 }
 
-impl TierFileError {
+impl PlanFileError {
     /// What to do about it.
     pub(crate) fn advice(&self) -> &'static str {
         match self {
@@ -97,7 +97,7 @@ impl TierFileError {
     }
 }
 
-impl TierTable {
+impl PlanTable {
     /// Reads the content of a file. `by` is the part of a request that says who asks. With `loose_paths`, keys have
     /// paths in their loose form.
     ///
@@ -107,11 +107,11 @@ impl TierTable {
         content: &[u8],
         by: &KeySpec,
         loose_paths: bool,
-    ) -> Result<Self, TierFileError> {
+    ) -> Result<Self, PlanFileError> {
         let mut table = Self::default();
         for (number, line) in (1..).zip(content.split(|byte| *byte == b'\n')) {
             let added = table.add(number, line, by, loose_paths);
-            added.map_err(|what| TierFileError::Line(number, what))?;
+            added.map_err(|what| PlanFileError::Line(number, what))?;
         }
         table.values.sort_unstable();
         let twins = table.values.windows(2).filter_map(|pair| match pair {
@@ -119,7 +119,7 @@ impl TierTable {
             _ => None,
         });
         if let Some((line, first)) = twins.min() {
-            return Err(TierFileError::Line(line, twice(first)));
+            return Err(PlanFileError::Line(line, twice(first)));
         }
         table.values.shrink_to_fit();
         table.texts.shrink_to_fit();
@@ -196,11 +196,11 @@ impl TierTable {
     }
 
     /// The line for a request with this key.
-    pub(crate) fn find(self: &Arc<Self>, by: &KeySpec, key: &Key) -> Option<TierLine> {
+    pub(crate) fn find(self: &Arc<Self>, by: &KeySpec, key: &Key) -> Option<PlanLine> {
         let hashed = || self.has_hashes.then(|| by.hashed(key)).and_then(|key| self.at(true, &key));
         let in_network = || self.networks.find(key).map(|(at, _)| *at);
         let at = self.at(false, key).or_else(hashed).or_else(in_network)?;
-        Some(TierLine { table: Arc::clone(self), at })
+        Some(PlanLine { table: Arc::clone(self), at })
     }
 
     /// The place of the text for a key, or for a key whose values are hashed.
@@ -221,13 +221,13 @@ impl TierTable {
     }
 }
 
-impl std::fmt::Debug for TierTable {
+impl std::fmt::Debug for PlanTable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("TierTable").field("lines", &self.lines()).finish_non_exhaustive()
     }
 }
 
-impl TierLine {
+impl PlanLine {
     /// The plan.
     pub(crate) fn plan(&self) -> &str {
         self.words().0

@@ -1,6 +1,5 @@
 //! Plans: what a customer has bought. A limit may have other figures for each plan.
 //!
-//! The code says tier if an operator says plan, because a [`Plan`](crate::plan::Plan) is the whole configuration.
 //! `table` has the lines of `plans.file`, and `file` reads the file again when it changes.
 
 mod file;
@@ -11,15 +10,15 @@ use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::sync::Arc;
 
-pub(crate) use self::file::{MANY, TierFile};
-pub(crate) use self::table::{PlanLineCounts, TierLine};
+pub(crate) use self::file::{MANY, PlanFile};
+pub(crate) use self::table::{PlanLine, PlanLineCounts};
 use crate::limit::key::{Key, KeyBuilder};
 use crate::limit::name::Name;
 use crate::request::key::{KeyError, KeySource, KeySpec, Token, TokenReading, View};
 
 /// `[plans]`: how the plan of a request is found.
 #[derive(Debug)]
-pub(crate) struct TierRule {
+pub(crate) struct PlanRule {
     /// The part of a request that names its plan. With a file, the part that names the customer.
     pub(crate) by: KeySpec,
     /// The place in the file, from 0, of the `[jwt.NAME]` whose tokens may say a plan.
@@ -27,7 +26,7 @@ pub(crate) struct TierRule {
     /// The name of that table in keys. `None` if the file has no other table.
     pub(crate) issuer: Option<Arc<str>>,
     /// Who has which plan.
-    pub(crate) file: Option<TierFile>,
+    pub(crate) file: Option<PlanFile>,
     /// The plan of a request without a plan, or with one that no limit names.
     pub(crate) default: Option<Name>,
     /// The plans that limits name.
@@ -53,7 +52,7 @@ impl Deref for TableToken<'_> {
 
 /// The plan of a request.
 #[derive(Debug)]
-pub(crate) struct RequestTier<'r> {
+pub(crate) struct RequestPlan<'r> {
     /// The part of the request that names the plan.
     pub(crate) by: &'r KeySpec,
     /// Its name. `None` if each limit counts the request by its own figures.
@@ -61,15 +60,15 @@ pub(crate) struct RequestTier<'r> {
     /// Whether the plan is `plans.default`.
     pub(crate) is_default: bool,
     /// The line of the file for the customer.
-    pub(crate) line: Option<TierLine>,
+    pub(crate) line: Option<PlanLine>,
 }
 
-impl TierRule {
+impl PlanRule {
     /// The plan of a request.
     ///
     /// # Errors
     /// If the part that names the plan comes twice or can be read in two ways.
-    pub(crate) fn tier(&self, request: &View<'_>) -> Result<RequestTier<'_>, KeyError> {
+    pub(crate) fn plan(&self, request: &View<'_>) -> Result<RequestPlan<'_>, KeyError> {
         Ok(self.of_key(self.key(request)?.as_ref()))
     }
 
@@ -84,7 +83,7 @@ impl TierRule {
     }
 
     /// The plan of a request whose part is this key. `None` if it lacks the part.
-    pub(crate) fn of_key(&self, key: Option<&Key>) -> RequestTier<'_> {
+    pub(crate) fn of_key(&self, key: Option<&Key>) -> RequestPlan<'_> {
         let key = key.and_then(|key| self.as_of_one_table(key));
         let key = key.as_deref();
         let (mut line, mut value) = (None, None);
@@ -98,7 +97,7 @@ impl TierRule {
         };
         let said = said.and_then(|said| self.named.get(said));
         let name = said.or(self.default.as_ref());
-        RequestTier { by: &self.by, name, is_default: said.is_none() && name.is_some(), line }
+        RequestPlan { by: &self.by, name, is_default: said.is_none() && name.is_some(), line }
     }
 
     /// The key as if the file had no other table: the lines of `plans.file` name none. `None` if another table than that
@@ -117,7 +116,7 @@ impl TierRule {
     }
 
     /// The plan of the requests that a limit counts under this key. `None` if they may have different plans.
-    pub(crate) fn of_limit_key(&self, limit: &KeySpec, key: &Key) -> Option<RequestTier<'_>> {
+    pub(crate) fn of_limit_key(&self, limit: &KeySpec, key: &Key) -> Option<RequestPlan<'_>> {
         if limit.sources == self.by.sources {
             return Some(self.of_key(Some(key)));
         }
