@@ -200,44 +200,9 @@ mod tests {
     }
 
     #[test]
-    fn a_candidate_takes_wherever_it_allows() {
-        use Mode::{Candidate, Enforce, Shadow};
-        let (yes, no) = ([ask(1, 9, 1, Enforce)], [ask(1, 1, 2, Enforce)]);
-        let candidate = [ask(1, 9, 1, Candidate)];
-        for (name, asks, taken) in [
-            ("its own refuses", [no, candidate, yes], 1),
-            ("another refuses", [yes, candidate, no], 1),
-            ("both refuse", [no, candidate, no], 1),
-            ("the other is in shadow", [no, candidate, [ask(1, 1, 2, Shadow)]], 1),
-            ("it is the last one", [no, yes, candidate], 1),
-            ("nobody refuses", [yes, candidate, yes], 1),
-            ("it refuses itself", [yes, [ask(1, 1, 2, Candidate)], yes], 0),
-        ] {
-            let asks = asks.as_flattened();
-            let index = asks.iter().position(|ask| ask.mode == Candidate).unwrap();
-            let decided = decide(asks, &[], at(HOUR).into());
-            assert_eq!(missing_of(decided.changes[index].state()), taken, "{name}");
-            let left = if taken > 0 { 8 } else { 1 };
-            assert_eq!(decided.decisions[index].remaining, left, "{name}");
-            let others = decided.changes.iter().enumerate().filter(|(at, _)| *at != index);
-            let took = others.filter(|(_, change)| **change != Change::None).count();
-            assert_eq!(took > 0, decided.verdict.passes(), "{name}");
-        }
-    }
-
-    #[test]
     fn nobody_asked_means_pass() {
         let decided = decide(&[], &[], at(0).into());
         assert_eq!(decided.verdict, Verdict::PASS);
-    }
-
-    #[test]
-    fn remaining_counts_the_tokens_after_the_verdict() {
-        let asks = [ask(1, 9, 1, Mode::Enforce), ask(1, 2, 3, Mode::Enforce)];
-        let decided = decide(&asks, &[], at(0).into());
-        let remaining: Vec<u64> = decided.decisions.iter().map(|d| d.remaining).collect();
-        assert_eq!(remaining, [9, 2]);
-        assert_eq!(decided.verdict, Verdict::Refuse { by: 1, retry_after: None });
     }
 
     fn any_ask() -> impl Strategy<Value = (Ask, Option<BucketState>)> {

@@ -71,29 +71,6 @@ pub(crate) fn fresh_at() -> Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::decision::{Decision, Outcome};
-
-    #[test]
-    fn a_slot_is_held_until_it_is_given_back() {
-        let limit = |slots| Params::new(Burst::new(slots).unwrap(), Duration::from_secs(60));
-        let mut state = None;
-        for left in [1, 0] {
-            let step = decide(&limit(2), state);
-            assert_eq!(step.decision, Decision { outcome: Outcome::Allow, remaining: left });
-            let Some(BucketState::Concurrency(taken)) = step.taken else { panic!("{step:?}") };
-            state = Some(taken);
-        }
-        let outcome = Outcome::Reject { retry_after: Some(Duration::from_secs(1)) };
-        let full = decide(&limit(2), state);
-        assert_eq!(full.decision, Decision { outcome, remaining: 0 });
-        assert_eq!(full.taken, None);
-        assert_eq!(decide(&limit(1), state).untouched, 0, "of a limit that was lowered");
-        assert_eq!(decide(&limit(4), state).decision.remaining, 1, "of one that was raised");
-        state = settle(state, Difference::Less(1));
-        assert_eq!(state, Some(State { held: 1 }));
-        assert_eq!(settle(state, Difference::Less(1)), None);
-        assert_eq!(settle(None, Difference::Less(1)), None);
-    }
 
     #[test]
     fn a_lease_is_never_too_short_to_be_renewed() {

@@ -186,6 +186,12 @@ fn a_refusal_ends_when_tokens_go_back_to_one_of_its_buckets() {
     assert_eq!(worker.said(1, 1), None);
     worker.hears(1, rejected(1_000, 0), 2);
     assert_eq!(worker.said(1, 2), Some((1_000, 0)), "Redis has said so since then");
+    worker.hears(4, rejected(4_000, 0), 2);
+    worker.known.forget(&worker.memory, &worker.question(1).0);
+    assert_eq!([1, 4].map(|cost| worker.said(cost, 3)), [None; 2], "whatever it costs");
+    let never = Decision { outcome: Outcome::Reject { retry_after: None }, remaining: 0 };
+    worker.hears(5, never, 3);
+    assert_eq!(worker.said(5, 4), None, "one that never passes is asked");
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod circles;
 mod config;
 mod contract;
 mod deploy;
+mod dockerfile;
 mod ends;
 mod expiry;
 mod faults_of_others;

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
 
 use tidegate::limit::decision::Verdict;
 use tidegate::limit::key::Key;
@@ -78,34 +77,6 @@ async fn what_a_cut_request_took_is_known_before_all_is_settled() {
     bench.store.settled().await;
     let now = Timestamp::from_micros(5_000_000_000).unwrap();
     assert_eq!(bench.store.peek(&one, now).await.unwrap().remaining, 9);
-}
-
-#[tokio::test]
-async fn every_key_expires_when_its_bucket_is_full() {
-    let bench = Bench::start();
-    let (spec, ip) = (limit("per-client"), key("203.0.113.7"));
-    // The last has one token of ten to spare.
-    for (rate, taken, most) in [("1/h", 3, 3 * 3_600_000), ("1/d", 1, (1 + 3 + 1) * 86_400_000)] {
-        for _ in 0..taken {
-            let mut one = ask(&spec, &ip, 10);
-            one.ask.algorithm = bucket(rate, 10);
-            bench.decide(&[one]).await;
-        }
-        let left: i64 = bench.server.run(&["PTTL", "tidegate:{203.0.113.7}:per-client"]);
-        assert!(left <= most + 1 && left > most - 600_000, "{rate}: {left} of {most} ms");
-    }
-    // Fast rates are full again within a millisecond: the key must still go by itself.
-    let fast = limit("fast");
-    for n in 0..50 {
-        let other = key(&n.to_string());
-        let mut one = ask(&fast, &other, 10);
-        one.ask.algorithm = bucket("10000000/s", 1_000);
-        assert_eq!(bench.decide(&[one]).await.verdict, Verdict::PASS);
-    }
-    for key in bench.server.run::<Vec<String>>(&["KEYS", "*"]) {
-        let left: i64 = bench.server.run(&["PTTL", &key]);
-        assert_ne!(left, -1, "{key} never expires");
-    }
 }
 
 #[tokio::test]
@@ -308,35 +279,6 @@ async fn a_key_of_another_type_hurts_no_other_request_of_the_call() {
     assert_eq!([left(0), left(2), left(1)], [8, 7, 6]);
     assert_eq!(answers[1].remaining(1), 1, "decided in the process");
     assert_eq!(bench.server.run::<String>(&["TYPE", "tidegate:{203.0.113.7}:odd"]), "list");
-}
-
-/// Redis's clock stepped back by an hour, or a replica with another clock took over.
-#[tokio::test]
-async fn a_refusing_bucket_from_the_future_follows_the_clock() {
-    let bench = Bench::start();
-    let (drained, full, ip) = (limit("drained"), limit("full"), key("203.0.113.7"));
-    let time: Vec<u64> = bench.server.run(&["TIME"]);
-    let ahead = 1_000_000 * (time[0] + 3_600);
-    // Seven bytes of time above 2^52, four of what is missing.
-    for (name, missing) in [("drained", 2_u32), ("full", 1)] {
-        let bytes = [&(ahead + (1 << 52)).to_be_bytes()[1..], &missing.to_be_bytes()[..]].concat();
-        let key = format!("tidegate:{{203.0.113.7}}:{name}");
-        let mut set = redis::cmd("SET");
-        set.arg(&key).arg(bytes).exec(&mut bench.server.connection()).unwrap();
-    }
-    let answer = bench.decide(&[ask(&full, &ip, 9), ask(&drained, &ip, 2)]).await;
-    let Verdict::Refuse { by: 1, retry_after: Some(wait) } = answer.verdict else {
-        panic!("{answer:?}");
-    };
-    assert!(wait <= Duration::from_secs(3_600), "{wait:?}");
-    assert_eq!(answer.remaining(0), 8);
-    for (name, missing) in [("drained", 2), ("full", 1)] {
-        let key = format!("tidegate:{{203.0.113.7}}:{name}");
-        let kept: Vec<u8> = bench.server.run(&["GET", &key]);
-        let time = kept.iter().take(7).fold(0, |time, byte| time << 8 | u64::from(*byte));
-        assert!(time < ahead, "{name} is still ahead");
-        assert_eq!(kept[9..], [0, 0, missing], "{name}");
-    }
 }
 
 #[tokio::test]

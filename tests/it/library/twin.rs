@@ -10,7 +10,7 @@ use tidegate::limit::rate::{Burst, Cost, EXACT, Rate};
 use tidegate::limit::time::Timestamp;
 use tidegate::limit::waiting::MaxWait;
 
-use crate::library::cases::any::{DAY, SECOND, any_bucket, period};
+use crate::library::cases::algorithms::{DAY, SECOND, any_bucket, period};
 use crate::library::cases::bytes::{bucket_bytes, fixed_bytes, kept, kept_bucket, sliding_bytes};
 use crate::support::redis::RedisServer;
 

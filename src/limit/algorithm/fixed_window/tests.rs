@@ -1,13 +1,11 @@
-use std::time::Duration;
-
 use super::windows::{Schedule, Unit};
 use super::*;
+use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::testing::{
     SECOND, a_promised_wait_is_exact, a_step_back_gives_nothing, at, micros,
     when_fresh_it_is_as_good_as_new,
 };
-use crate::limit::algorithm::{Algorithm, Receipt};
-use crate::limit::decision::{Decision, Outcome};
+use crate::limit::decision::Outcome;
 use crate::limit::rate::{Cost, Interval};
 use crate::limit::waiting::MaxWait;
 use proptest::prelude::*;
@@ -112,35 +110,6 @@ fn a_window_on_the_clock_knows_how_long_it_still_lasts() {
 }
 
 #[test]
-fn a_window_opens_at_the_first_request() {
-    let figures = rolling(3, HOUR);
-    let mut state = None;
-    for left in [2, 1, 0] {
-        let step = ask(&figures, state, 1, MaxWait::NONE, NOON);
-        assert_eq!(step.decision, Decision { outcome: Outcome::Allow, remaining: left });
-        state = after(&step, state);
-    }
-    let refused = ask(&figures, state, 1, MaxWait::NONE, NOON + HOUR - 1);
-    let retry_after = Some(Duration::from_micros(1));
-    assert_eq!(refused.decision.outcome, Outcome::Reject { retry_after });
-    // The next window opens with the next request, not at the end of the last window.
-    assert_eq!(take(&figures, &mut state, 3, NOON + HOUR + 7), 0);
-    assert_eq!(state.unwrap().start, at(NOON + HOUR + 7));
-    let never = ask(&figures, state, 4, MaxWait::ENDLESS, NOON + HOUR + 7);
-    assert_eq!(never.decision.outcome, Outcome::Reject { retry_after: None });
-}
-
-#[test]
-fn a_window_on_the_clock_ends_with_it() {
-    let figures = params(3, Windows::Clock(interval(HOUR)));
-    let mut state = None;
-    assert_eq!(take(&figures, &mut state, 3, NOON), 0);
-    let refused = ask(&figures, state, 1, MaxWait::NONE, NOON);
-    assert_eq!(micros(refused.decision.outcome), Some(HOUR - 17 * SECOND));
-    assert_eq!(take(&figures, &mut state, 1, NOON + HOUR - 17 * SECOND), 0);
-}
-
-#[test]
 fn days_are_as_long_as_the_calendar_has_them() {
     let schedule = calendar();
     let midnight = NOON - 12 * HOUR - 17 * SECOND;
@@ -167,39 +136,6 @@ fn days_are_as_long_as_the_calendar_has_them() {
 }
 
 #[test]
-fn an_excess_belongs_to_the_windows_that_follow() {
-    let figures = rolling(10, HOUR);
-    let mut state = None;
-    assert_eq!(take(&figures, &mut state, 7, NOON), 0);
-    assert_eq!(take(&figures, &mut state, 5, NOON), HOUR, "five more do not fit any more");
-    assert_eq!(take(&figures, &mut state, 3, NOON), HOUR, "after those, though there was room");
-    assert_eq!(take(&figures, &mut state, 4, NOON), 2 * HOUR);
-    // In the second window eight are used, in the third four.
-    let second = ask(&figures, state, 2, MaxWait::NONE, NOON + HOUR);
-    assert_eq!(micros(second.decision.outcome), Some(HOUR));
-    let third = ask(&figures, state, 6, MaxWait::NONE, NOON + 2 * HOUR);
-    assert_eq!(third.decision.outcome, Outcome::Allow);
-    assert_eq!(fresh_at(&figures, state.unwrap()), at(NOON + 3 * HOUR));
-}
-
-#[test]
-fn the_actual_use_is_counted_in_the_end() {
-    let figures = rolling(10, HOUR);
-    let settle = |state, used, taken| {
-        let receipt = Receipt::new(at(taken));
-        settle(&figures, state, &Settlement { used, receipt, max_wait: MaxWait::NONE }, at(NOON))
-    };
-    let used = settle(None, Difference::More(25), 0).unwrap();
-    assert!(in_debt(&figures, used));
-    let refused = ask(&figures, Some(used), 1, MaxWait::NONE, NOON);
-    assert_eq!(micros(refused.decision.outcome), Some(2 * HOUR));
-    assert_eq!(settle(Some(used), Difference::Less(19), NOON - 1), Some(used), "of one before");
-    let less = settle(Some(used), Difference::Less(19), NOON).unwrap();
-    assert_eq!(less, State::of(at(NOON), 6));
-    assert_eq!(settle(Some(less), Difference::Less(7), NOON), None);
-}
-
-#[test]
 fn changed_figures_go_on_from_what_was_used() {
     let mut state = None;
     take(&rolling(10, HOUR), &mut state, 4, NOON);
@@ -214,57 +150,6 @@ fn changed_figures_go_on_from_what_was_used() {
         let step = ask(&figures, state, 1, MaxWait::NONE, NOON + 1);
         assert_eq!(step.decision.remaining, remaining, "{name}");
     }
-}
-
-/// A regression: what was used above the new count was charged to the windows that followed, for years.
-#[test]
-fn a_lowered_count_charges_nothing_to_later_windows() {
-    for windows in [Windows::Rolling(interval(HOUR)), Windows::Clock(interval(HOUR))] {
-        let (high, low) = (params(50_000, windows), params(1_000, windows));
-        let mut state = None;
-        take(&high, &mut state, 50_000, NOON);
-        let refused = ask(&low, state, 1, MaxWait::NONE, NOON);
-        let ends = micros(refused.decision.outcome).unwrap();
-        assert!(ends <= HOUR, "{windows}: {ends}");
-        assert!(!in_debt(&low, state.unwrap()), "{windows}");
-        assert_eq!(take(&low, &mut state, 1_000, NOON + ends), 0, "{windows}");
-    }
-}
-
-/// The next windows pay what was used beyond the new count, and not what was used while the count was higher.
-#[test]
-fn a_debt_after_the_count_was_lowered_is_no_more_than_itself() {
-    let (high, low) = (rolling(100, HOUR), rolling(1, HOUR));
-    let mut state = None;
-    take(&high, &mut state, 60, NOON);
-    let more = Settlement {
-        used: Difference::More(5),
-        receipt: Receipt::new(at(NOON)),
-        max_wait: MaxWait::NONE,
-    };
-    let state = settle(&low, state, &more, at(NOON));
-    let refused = ask(&low, state, 1, MaxWait::NONE, NOON);
-    assert_eq!(micros(refused.decision.outcome), Some(6 * HOUR));
-    assert_eq!(ask(&high, state, 1, MaxWait::NONE, NOON).decision.remaining, 34, "raised again");
-}
-
-#[test]
-fn a_clock_that_stepped_back_takes_the_window_with_it() {
-    for figures in [rolling(2, HOUR), params(2, Windows::Clock(interval(HOUR)))] {
-        let mut state = None;
-        take(&figures, &mut state, 2, NOON + DAY);
-        let step = ask(&figures, state, 1, MaxWait::NONE, NOON);
-        assert!(micros(step.decision.outcome).unwrap() <= HOUR);
-        let state = after(&step, state);
-        assert_eq!(state.unwrap().used, 2, "nothing is credited");
-        let early = ask(&figures, state, 1, MaxWait::NONE, NOON + HOUR);
-        assert_eq!(early.decision.outcome, Outcome::Allow);
-    }
-    let figures = rolling(2, HOUR);
-    let mut state = None;
-    take(&figures, &mut state, 2, NOON);
-    let late = ask(&figures, state, 1, MaxWait::NONE, NOON - STALE);
-    assert_eq!((late.kept, micros(late.decision.outcome)), (None, Some(HOUR + STALE)));
 }
 
 proptest! {

@@ -29,56 +29,6 @@ fn passes(log: &mut Log, params: &Params, cost: u64, now: u64) -> bool {
     ask(log, params, want(cost, 0), now).outcome.passes()
 }
 
-#[test]
-fn a_permit_comes_back_one_interval_after_it_was_used() {
-    let (mut log, figures) = (Log::default(), params(2, SECOND));
-    let said: Vec<_> = [0, 400_000, 400_001, 999_999, 1_000_000, 1_399_999, 1_400_000]
-        .map(|now| passes(&mut log, &figures, 1, now))
-        .into();
-    assert_eq!(said, [true, true, false, false, true, false, true]);
-}
-
-#[test]
-fn a_decision_says_what_remains_and_when_the_request_fits() {
-    let (mut log, figures) = (Log::default(), params(5, 10 * SECOND));
-    for (now, cost, outcome, remaining) in [
-        (0, 2, Outcome::Allow, 3),
-        (SECOND, 1, Outcome::Allow, 2),
-        (2 * SECOND, 3, Outcome::Reject { retry_after: Some(Duration::from_secs(8)) }, 2),
-        (2 * SECOND, 5, Outcome::Reject { retry_after: Some(Duration::from_secs(9)) }, 2),
-        (2 * SECOND, 6, Outcome::Reject { retry_after: None }, 2),
-        (10 * SECOND, 4, Outcome::Allow, 0),
-    ] {
-        let said = ask(&mut log, &figures, want(cost, 0), now);
-        assert_eq!(said, Decision { outcome, remaining }, "{cost} at {now}");
-    }
-}
-
-#[test]
-fn places_are_reserved_in_the_order_of_arrival() {
-    let (mut log, figures) = (Log::default(), params(2, 10 * SECOND));
-    let mut held = |now, cost| ask(&mut log, &figures, want(cost, 60 * SECOND), now).outcome;
-    let delay = |seconds| Outcome::Delay(Duration::from_secs(seconds));
-    assert_eq!(held(0, 1), Outcome::Allow);
-    assert_eq!(held(SECOND, 2), delay(9), "both must be out");
-    assert_eq!(held(2 * SECOND, 1), delay(18), "after the one that came before");
-    assert_eq!(held(2 * SECOND, 1), delay(18));
-    let beyond = ask(&mut log, &figures, want(1, 10 * SECOND), 2 * SECOND);
-    let retry_after = Some(Duration::from_secs(28));
-    assert_eq!(beyond, Decision { outcome: Outcome::Reject { retry_after }, remaining: 0 });
-    assert!(passes(&mut log, &figures, 1, 30 * SECOND));
-}
-
-#[test]
-fn a_small_request_does_not_pass_one_that_waits() {
-    let (mut log, figures) = (Log::default(), params(3, 10 * SECOND));
-    assert!(passes(&mut log, &figures, 2, 0));
-    ask(&mut log, &figures, want(3, 60 * SECOND), SECOND);
-    let small = ask(&mut log, &figures, want(1, 0), SECOND);
-    let retry_after = Some(Duration::from_secs(19));
-    assert_eq!(small.outcome, Outcome::Reject { retry_after });
-}
-
 /// The settlement of a request that took at this time.
 fn settled(used: Difference, taken: u64) -> Settlement {
     Settlement { used, receipt: Receipt::new(at(taken)), max_wait: MaxWait::NONE }
@@ -120,41 +70,9 @@ fn a_larger_use_has_a_bounded_number_of_entries() {
 }
 
 #[test]
-fn a_clock_that_steps_back_gives_nothing_and_holds_nothing_up() {
-    let (mut log, figures) = (Log::default(), params(2, 10 * SECOND));
-    let hour = 3_600 * SECOND;
-    assert!(passes(&mut log, &figures, 1, hour));
-    assert!(passes(&mut log, &figures, 1, hour + 4 * SECOND));
-    let said = ask(&mut log, &figures, want(1, 0), 60 * SECOND);
-    // Six seconds after the newest entry, whatever the clock says.
-    let retry_after = Some(Duration::from_secs(6));
-    assert_eq!(said, Decision { outcome: Outcome::Reject { retry_after }, remaining: 0 });
-    assert!(!passes(&mut log, &figures, 1, 66 * SECOND - 1));
-    assert!(passes(&mut log, &figures, 1, 66 * SECOND));
-}
-
-#[test]
-fn changed_figures_keep_the_used_tokens() {
-    let mut log = Log::default();
-    let minute = 60 * SECOND;
-    assert!((0..4).all(|n| passes(&mut log, &params(5, minute), 1, n)));
-    assert!(!passes(&mut log, &params(2, minute), 1, 10));
-    assert!(passes(&mut log, &params(6, minute), 2, 10));
-    assert!(!passes(&mut log, &params(6, minute), 1, 10));
-    assert!(passes(&mut log, &params(6, 5), 1, 11), "a shorter interval");
-}
-
-#[test]
 fn no_more_permits_than_can_be_kept() {
     assert!(Params::new(Rate::new(MOST, SECOND).unwrap()).is_some());
     assert!(Params::new(Rate::new(MOST + 1, SECOND).unwrap()).is_none());
-}
-
-#[test]
-fn a_request_that_costs_more_than_it_may_never_passes() {
-    let (mut log, figures) = (Log::default(), params(1_000, SECOND));
-    assert_eq!(ask(&mut log, &figures, want(1_001, 0), 0).outcome, Decision::NEVER.outcome);
-    assert!(passes(&mut log, &figures, 32, 0));
 }
 
 #[test]

@@ -58,55 +58,6 @@ fn any_state() -> impl Strategy<Value = (Params, State)> {
 }
 
 #[test]
-fn the_last_window_counts_as_far_as_it_is_inside() {
-    let figures = params(100, MINUTE);
-    for (name, seconds, state, remaining) in [
-        ("all of it", 0, counted(80, 0, 0), 20),
-        ("half of it", 30, counted(80, 0, 0), 60),
-        ("half of it and what came since", 30, counted(80, 25, 0), 35),
-        ("a rest is rounded up", 59, counted(1, 0, 0), 99),
-        ("the window after", 60, counted(80, 30, 0), 70),
-        ("the one after that", 120, counted(80, 30, 0), 100),
-        ("somebody is held", 30, counted(0, 0, 1), 0),
-    ] {
-        let step = ask(&figures, state, 1, MaxWait::NONE, MIDNIGHT + seconds * SECOND);
-        assert_eq!(step.untouched, remaining, "{name}");
-    }
-}
-
-#[test]
-fn the_wait_ends_when_enough_has_left() {
-    let figures = params(100, MINUTE);
-    for (name, state, cost, seconds) in [
-        ("a tenth of the last window", counted(100, 0, 0), 10, 6),
-        ("all of it", counted(100, 0, 0), 100, 60),
-        ("in the next window", counted(0, 100, 0), 25, 75),
-        ("all of this window", counted(0, 1, 0), 100, 120),
-        ("after who is held", counted(0, 100, 50), 25, 105),
-        ("after who is held", counted(0, 100, 50), 75, 150),
-        ("all after who is held", counted(0, 100, 50), 100, 180),
-    ] {
-        let step = ask(&figures, state, cost, MaxWait::NONE, MIDNIGHT);
-        assert_eq!(micros(step.decision.outcome), Some(seconds * SECOND), "{name}");
-    }
-    let never = ask(&figures, None, 101, MaxWait::ENDLESS, MIDNIGHT);
-    assert_eq!(never.decision.outcome, Outcome::Reject { retry_after: None });
-}
-
-#[test]
-fn a_held_request_counts_in_the_window_of_its_moment() {
-    let figures = params(100, MINUTE);
-    let held = |state, cost| {
-        let step = ask(&figures, state, cost, MaxWait::ENDLESS, MIDNIGHT);
-        step.taken.map(|state| (micros(step.decision.outcome).unwrap() / SECOND, own(state)))
-    };
-    assert_eq!(held(counted(100, 0, 0), 10), Some((6, counted(100, 10, 0).unwrap())));
-    assert_eq!(held(counted(0, 100, 0), 25), Some((75, counted(0, 100, 25).unwrap())));
-    assert_eq!(held(counted(0, 100, 25), 25), Some((90, counted(0, 100, 50).unwrap())));
-    assert_eq!(held(counted(0, 100, 50), 60), None, "two windows ahead");
-}
-
-#[test]
 fn a_smaller_use_is_taken_from_the_counter_that_has_it() {
     let figures = params(100, MINUTE);
     let settled = |used, taken| {

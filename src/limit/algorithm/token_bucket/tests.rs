@@ -4,17 +4,13 @@ use crate::limit::algorithm::Receipt;
 use crate::limit::algorithm::testing::{
     SECOND, a_promised_wait_is_exact, a_step_back_gives_nothing, at,
 };
-use crate::limit::decision::{Decision, Outcome};
+use crate::limit::decision::Outcome;
 use crate::limit::rate::Cost;
 use crate::limit::time::STALE;
 use crate::limit::waiting::MaxWait;
 use proptest::prelude::*;
 
 const DAY: u64 = 86_400 * SECOND;
-
-fn params(count: u64, interval: u64, burst: u64) -> Params {
-    Params { rate: Rate::new(count, interval).unwrap(), burst: Burst::new(burst).unwrap() }
-}
 
 fn cost(tokens: u64) -> Cost {
     Cost::new(tokens).unwrap()
@@ -33,15 +29,6 @@ fn own(state: BucketState) -> State {
     match state {
         BucketState::Bucket(state) => state,
         other => panic!("another algorithm's: {other:?}"),
-    }
-}
-
-fn wait(step: &Step) -> Option<u64> {
-    match step.decision.outcome {
-        Outcome::Reject { retry_after } => {
-            retry_after.map(|wait| u64::try_from(wait.as_micros()).unwrap())
-        }
-        passes => panic!("{passes:?}"),
     }
 }
 
@@ -107,70 +94,6 @@ fn forward() -> impl Strategy<Value = Move> {
 
 fn anywhere() -> impl Strategy<Value = Move> {
     prop_oneof![3 => forward(), 1 => (-5_000_000_i64..0).prop_map(Move::Micros)]
-}
-
-#[test]
-fn a_new_bucket_is_full_and_refills_at_the_rate() {
-    let figures = params(10, SECOND, 10);
-    let mut state = None;
-    for left in (0..10).rev() {
-        let step = decide(&figures, state, want(Cost::ONE), at(0));
-        let allow = Decision { outcome: Outcome::Allow, remaining: left };
-        assert_eq!(step.decision, allow);
-        state = bucket(&step);
-    }
-    assert_eq!(wait(&decide(&figures, state, want(Cost::ONE), at(0))), Some(100_000));
-    assert_eq!(wait(&decide(&figures, state, want(cost(3)), at(50_000))), Some(250_000));
-    assert_eq!(wait(&decide(&figures, state, want(cost(11)), at(0))), None);
-    assert!(passes(&figures, state, 1, at(100_000)));
-}
-
-#[test]
-fn a_burst_after_idle_time_is_no_larger_than_the_bucket() {
-    let figures = params(10, SECOND, 10);
-    let mut state = bucket(&decide(&figures, None, want(Cost::ONE), at(0)));
-    let now = at(1_700_000);
-    let mut passed = 0;
-    while passes(&figures, state, 1, now) {
-        state = bucket(&decide(&figures, state, want(Cost::ONE), now));
-        passed += 1;
-    }
-    assert_eq!(passed, 10);
-}
-
-#[test]
-fn changed_figures_keep_the_used_tokens() {
-    let before = params(10, SECOND, 10);
-    let state = bucket(&decide(&before, None, want(cost(4)), at(0)));
-    for (name, after, remaining) in [
-        ("a larger burst", params(10, SECOND, 100), 95),
-        ("a smaller burst", params(10, SECOND, 5), 0),
-        ("another rate", params(1, DAY, 10), 5),
-    ] {
-        let step = decide(&after, state, want(Cost::ONE), at(0));
-        assert_eq!(step.decision.remaining, remaining, "{name}");
-    }
-    let smaller = params(10, SECOND, 3);
-    assert!(in_debt(&smaller, state.unwrap()));
-    assert_eq!(wait(&decide(&smaller, state, want(Cost::ONE), at(0))), Some(200_000));
-}
-
-#[test]
-fn a_clock_that_is_a_little_behind_waits_for_the_state() {
-    let figures = params(1, SECOND, 1);
-    let state = bucket(&decide(&figures, None, want(Cost::ONE), at(10 * SECOND)));
-    let step = decide(&figures, state, want(Cost::ONE), at(9 * SECOND));
-    assert_eq!(wait(&step), Some(2 * SECOND));
-    assert_eq!(step.kept, None);
-}
-
-#[test]
-fn a_clock_that_stepped_back_takes_the_state_with_it() {
-    let figures = params(1, SECOND, 1);
-    let state = bucket(&decide(&figures, None, want(Cost::ONE), at(3_600 * SECOND)));
-    let step = decide(&figures, state, want(Cost::ONE), at(SECOND));
-    assert_eq!(wait(&step), Some(SECOND));
-    assert!(passes(&figures, bucket(&step), 1, at(2 * SECOND)));
 }
 
 proptest! {

@@ -13,10 +13,10 @@ use tidegate::limit::rate::{Cost, EXACT, Rate};
 use tidegate::limit::waiting::MaxWait;
 use tidegate::settings::LimitSpec;
 
-use super::any::SECOND;
+use super::algorithms::SECOND;
 use super::bytes::Written;
 use super::history::{Clock, LIMITS, Played, START, Step, World, any_history, play};
-use super::places::InStore;
+use super::players::InStore;
 use super::script::{self, Expiry};
 use crate::support::bench::Bench;
 use crate::support::limits::settled;

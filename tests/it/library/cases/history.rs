@@ -13,9 +13,11 @@ use tidegate::limit::rate::{Cost, EXACT};
 use tidegate::limit::time::Timestamp;
 use tidegate::limit::waiting::MaxWait;
 
-use super::any::{DAY, SECOND, STALE_BY, any_algorithm, any_log, any_still_algorithm, period};
+use super::algorithms::{
+    DAY, SECOND, STALE_BY, any_algorithm, any_log, any_still_algorithm, period,
+};
 use super::bytes::Written;
-use super::places::{Asked, Event, Kept, Pure, What};
+use super::players::{Asked, Event, Kept, Pure, What};
 
 /// Limits of a history.
 pub(super) const LIMITS: usize = 4;

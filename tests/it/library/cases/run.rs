@@ -14,7 +14,7 @@ use tidegate::limit::time::Timestamp;
 use tidegate::limit::waiting::MaxWait;
 use tidegate::settings::LimitSpec;
 
-use super::places::{Asked, Event, InStore, Pure, What};
+use super::players::{Asked, Event, InStore, Pure, What};
 use super::script::{self, Expiry};
 use super::table::{Row, rows};
 use crate::support::bench::Bench;

@@ -8,7 +8,7 @@ use tidegate::limit::algorithm::{Algorithm, Difference, LUA, Receipt};
 use tidegate::limit::decision::{Decision, Outcome};
 use tidegate::limit::time::Timestamp;
 
-use super::places::{Asked, Event, Pure, What};
+use super::players::{Asked, Event, Pure, What};
 
 /// What `src/store/script/call/mod.rs` sends, but for the clock.
 fn text() -> String {

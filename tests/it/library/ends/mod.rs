@@ -19,7 +19,7 @@ use tidegate::store::{self, BucketAsk, BucketKey, Claim, Grant, Moment, Store};
 use tokio::time::Instant;
 
 use self::steps::{KINDS, LEAKY, MOST, RATES, SLOTS, Sizes, Step, any_sizes, any_steps};
-use crate::library::cases::any::SECOND;
+use crate::library::cases::algorithms::SECOND;
 use crate::support::bench::Bench;
 use crate::support::limits::key;
 use crate::support::redis::RedisServer;

@@ -11,7 +11,7 @@ use tidegate::settings::LimitSpec;
 use tidegate::store::{BucketAsk, BucketKey, SWEEP_STEPS};
 
 use super::SECOND;
-use crate::library::cases::everywhere::Everywhere;
+use crate::library::cases::all_players::AllPlayers;
 use crate::support::algorithms::{leaky, log, on_the_clock, rolling, sliding, slots, window};
 use crate::support::bench::Bench;
 use crate::support::limits::{ask, bucket, key, limit};
@@ -39,16 +39,16 @@ fn a_burst_smaller_than_half_the_rate_still_limits() {
     let mut script = forgetful(rate, burst, 2 * (burst / rate));
     assert_eq!(calls().filter(|now| script(*now)).count(), 1_000);
 
-    let places = Everywhere::start();
+    let players = AllPlayers::start();
     // Ten at the begin, and then one each ten milliseconds, of which the last begins at 0.99 s.
-    assert_eq!(places.passed(bucket("100/s", 10), calls()), 10 + 99);
+    assert_eq!(players.passed(bucket("100/s", 10), calls()), 10 + 99);
 }
 
 /// Ten million a second: a bucket of one is full again in a tenth of a microsecond, and its key lives all
 /// the same until Redis's next millisecond.
 #[test]
 fn no_expiry_is_rounded_down_to_none() {
-    let places = Everywhere::start();
+    let players = AllPlayers::start();
     for algorithm in [
         bucket("10000000/s", 1),
         rolling("1/1us"),
@@ -56,7 +56,7 @@ fn no_expiry_is_rounded_down_to_none() {
         sliding("1/1us"),
         log("1/1us"),
     ] {
-        assert_eq!(places.passed(algorithm, [0, 0, 0]), 1, "{algorithm}");
+        assert_eq!(players.passed(algorithm, [0, 0, 0]), 1, "{algorithm}");
     }
 }
 
@@ -67,10 +67,10 @@ fn a_bucket_of_20_at_1_a_second_is_not_full_again_after_3_s() {
     let mut script = forgetful(1, 20, 2);
     assert_eq!(calls().filter(|now| script(*now)).count(), 20 + 20);
 
-    let places = Everywhere::start();
-    assert_eq!(places.passed(bucket("1/s", 20), calls()), 20 + 3);
+    let players = AllPlayers::start();
+    assert_eq!(players.passed(bucket("1/s", 20), calls()), 20 + 3);
     for algorithm in [rolling("20/20s"), on_the_clock("20/20s"), sliding("20/20s"), log("20/20s")] {
-        assert_eq!(places.passed(algorithm, calls()), 20, "{algorithm}");
+        assert_eq!(players.passed(algorithm, calls()), 20, "{algorithm}");
     }
 }
 

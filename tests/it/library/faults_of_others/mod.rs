@@ -8,8 +8,8 @@ use tidegate::limit::algorithm::redisson::Sharing;
 use tidegate::limit::algorithm::{Algorithm, redisson};
 use tidegate::limit::decision::{Decision, Outcome};
 
-use crate::library::cases::any::SECOND;
-use crate::library::cases::everywhere::{Everywhere, request};
+use crate::library::cases::algorithms::SECOND;
+use crate::library::cases::all_players::{AllPlayers, request};
 use crate::library::cases::script;
 use crate::support::algorithms::{leaky, log, on_the_clock, rolling, sliding};
 use crate::support::limits::bucket;
@@ -33,7 +33,7 @@ fn a_steady_caller_below_the_rate_is_never_starved() {
     };
     assert_eq!(steady(10).filter(|now| script(*now)).count(), 5);
 
-    let places = Everywhere::start();
+    let players = AllPlayers::start();
     for algorithm in [
         bucket("10/s", 5),
         bucket("10/s", 1),
@@ -43,10 +43,10 @@ fn a_steady_caller_below_the_rate_is_never_starved() {
         sliding("10/s"),
         log("10/s"),
     ] {
-        assert_eq!(places.passed(algorithm, steady(10)), 185, "{algorithm}");
+        assert_eq!(players.passed(algorithm, steady(10)), 185, "{algorithm}");
     }
     for algorithm in [bucket("1/s", 1), leaky("1/s", 0), rolling("1/s"), log("1/s")] {
-        assert_eq!(places.passed(algorithm, steady(1)), 185, "{algorithm}");
+        assert_eq!(players.passed(algorithm, steady(1)), 185, "{algorithm}");
     }
 }
 
@@ -67,9 +67,9 @@ fn a_steady_caller_of_a_shared_limiter_is_never_starved() {
 /// of ten on the tenth that is free is enough for it, below some are refused, and nobody for ever.
 #[test]
 fn a_sliding_window_of_a_small_count_lets_fewer_through() {
-    let places = Everywhere::start();
+    let players = AllPlayers::start();
     for (count, expected) in [(1, 103), (2, 104), (5, 164), (9, 183), (10, 185), (11, 185)] {
-        let passed = places.passed(sliding(&format!("{count}/s")), steady(count));
+        let passed = players.passed(sliding(&format!("{count}/s")), steady(count));
         assert_eq!(passed, expected, "{count}");
     }
 }
@@ -88,12 +88,12 @@ fn a_bucket_of_10_lets_no_17_through_after_idle_time() {
     };
     assert_eq!(calls().filter(|now| script(*now)).count(), 10 + 17);
 
-    let places = Everywhere::start();
+    let players = AllPlayers::start();
     for algorithm in [bucket("10/s", 10), rolling("10/s"), on_the_clock("10/s"), log("10/s")] {
-        assert_eq!(places.passed(algorithm, calls()), 10 + 10, "{algorithm}");
+        assert_eq!(players.passed(algorithm, calls()), 10 + 10, "{algorithm}");
     }
     // Of the ten of the second before three tenths are inside.
-    assert_eq!(places.passed(sliding("10/s"), calls()), 10 + 7);
+    assert_eq!(players.passed(sliding("10/s"), calls()), 10 + 7);
 }
 
 /// Limits that are asked one after the other, each of which takes as soon as it allows.
@@ -112,22 +112,22 @@ fn a_limit_takes_nothing_where_another_refuses() {
 
     let kinds =
         || [bucket("9/h", 9), rolling("9/h"), on_the_clock("9/h"), sliding("9/h"), log("9/h")];
-    let places = Everywhere::start();
+    let players = AllPlayers::start();
     for first in kinds() {
         for second in
             [bucket("2/h", 2), rolling("2/h"), on_the_clock("2/h"), sliding("2/h"), log("2/h")]
         {
             for asked in [[first, second], [second, first]] {
-                assert_eq!(left_of(&places, asked, first), 7, "{asked:?}");
+                assert_eq!(left_of(&players, asked, first), 7, "{asked:?}");
             }
         }
     }
 }
 
 /// What remains of one of two limits after six calls, of which the other lets two pass.
-fn left_of(places: &Everywhere, asked: [Algorithm; 2], of: Algorithm) -> u64 {
+fn left_of(players: &AllPlayers, asked: [Algorithm; 2], of: Algorithm) -> u64 {
     let events: Vec<_> = (0..6).map(|_| request(&asked, 0)).collect();
-    let said = places.play(&events);
+    let said = players.play(&events);
     let place = asked.iter().position(|algorithm| *algorithm == of).unwrap();
     let Decision { outcome, remaining } = said[5][place];
     assert_ne!(outcome, Outcome::Reject { retry_after: None });

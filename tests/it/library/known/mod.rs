@@ -8,7 +8,6 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tidegate::limit::algorithm::{Algorithm, Difference, Receipt};
 use tidegate::limit::decision::{Outcome, Verdict};
-use tidegate::limit::rate::Cost;
 use tidegate::limit::time::Timestamp;
 use tidegate::limit::waiting::MaxWait;
 use tidegate::limit::{Mode, Scope};
@@ -57,16 +56,6 @@ impl Bench {
     async fn decide(&self, asks: &[BucketAsk<'_>], after: Duration) -> Answer {
         let began = Timestamp::from_micros(1_700_000_000_000_000).unwrap();
         decide(&self.store, asks, began.plus(after)).await.unwrap()
-    }
-
-    /// What a refused request is told, once one is refused: Redis's own clock goes on, and its tokens come back.
-    async fn refused(&self, asks: &[BucketAsk<'_>]) -> Answer {
-        loop {
-            let answer = self.decide(asks, Duration::ZERO).await;
-            if !answer.verdict.passes() {
-                return answer;
-            }
-        }
     }
 
     /// Whether Redis was asked about a request that is refused.
@@ -119,30 +108,6 @@ async fn a_flood_hardly_reaches_redis_and_is_told_what_redis_says() {
         }
     }
     assert_eq!(bench.known(), 4 * 999);
-}
-
-#[tokio::test]
-async fn a_refusal_is_known_for_two_seconds() {
-    let bench = Bench::start();
-    let one = bench.drained();
-    bench.decide(&[one], Duration::ZERO).await;
-    assert!(bench.asked(&[one], Duration::ZERO).await);
-    assert!(!bench.asked(&[one], SECOND).await);
-    // Of a crowd that comes then, one asks.
-    assert_eq!(bench.crowd(&[one], 32, 2 * SECOND).await, (0, 1));
-    assert!(!bench.asked(&[one], 3 * SECOND).await);
-}
-
-#[tokio::test]
-async fn a_refusal_ends_when_the_bucket_has_a_token_again() {
-    let bench = Bench::start();
-    let one = bench.one(bucket("1/s", 1));
-    let answer = bench.refused(&[one]).await;
-    let Verdict::Refuse { retry_after: Some(after), .. } = answer.verdict else { panic!() };
-    bench.decide(&[one], after - Duration::from_micros(1)).await;
-    assert_eq!(bench.known(), 1);
-    bench.decide(&[one], after).await;
-    assert_eq!(bench.known(), 1);
 }
 
 #[tokio::test]
@@ -257,32 +222,4 @@ async fn a_bucket_made_new_elsewhere_is_no_longer_refused_here() {
     bench.elsewhere().forget(&one).await.unwrap();
     let passes = async || bench.decide(&[one], Duration::ZERO).await.verdict.passes();
     until("it passes", passes).await;
-}
-
-#[tokio::test]
-async fn each_cost_of_a_request_has_its_own_answer() {
-    let bench = Bench::start();
-    let of = |cost| {
-        let mut one = bench.one(bucket("1/h", 10));
-        one.ask.cost = Cost::new(cost).unwrap();
-        [one]
-    };
-    bench.decide(&of(7), Duration::ZERO).await;
-    for cost in [4, 6, 10] {
-        assert!(bench.asked(&of(cost), Duration::ZERO).await, "{cost}");
-        assert!(!bench.asked(&of(cost), Duration::ZERO).await, "{cost}");
-    }
-    assert!(bench.asked(&of(11), Duration::ZERO).await, "it never passes");
-    assert!(bench.decide(&of(3), Duration::ZERO).await.verdict.passes(), "enough was left");
-    bench.store.forget(&of(4)[0]).await.unwrap();
-    assert!(bench.decide(&of(4), Duration::ZERO).await.verdict.passes());
-}
-
-#[tokio::test]
-async fn a_leaky_bucket_that_holds_nobody_refuses_without_redis() {
-    let bench = Bench::start();
-    let one = bench.one(leaky("1/h", 2));
-    assert!(bench.decide(&[one], Duration::ZERO).await.verdict.passes());
-    assert!(bench.asked(&[one], Duration::ZERO).await);
-    assert!(!bench.asked(&[one], Duration::ZERO).await);
 }

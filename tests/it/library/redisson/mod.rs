@@ -20,7 +20,7 @@ use tidegate::limit::rate::Cost;
 use tidegate::limit::time::Timestamp;
 use tidegate::limit::waiting::MaxWait;
 use tidegate::settings::{LimitSpec, OnStoreError, StoreLocation};
-use tidegate::store::{BucketAsk, BucketKey, Claim, Decider, LimiterFigures, Store, Unavailable};
+use tidegate::store::{BucketAsk, BucketKey, Claim, Decider, Store, Unavailable};
 
 use crate::support::bench::{Answer, decide, store_spec, stores};
 use crate::support::java::Java;
@@ -187,28 +187,6 @@ async fn a_name_with_braces_gets_no_more_of_them() {
 }
 
 #[tokio::test]
-async fn the_wait_is_true_for_more_than_one_permit() {
-    let bench = Bench::start();
-    let mut java = Java::new(&bench.server, "orders");
-    java.try_set_rate(10, HOUR_MS);
-    let now = java.redis_ms();
-    let minute = 60_000;
-    for (permits, minutes_ago) in [(2, 50), (3, 40), (4, 30), (1, 20)] {
-        assert!(java.try_acquire_at(permits, now - minutes_ago * minute).is_some());
-    }
-    for (cost, minutes) in [(1, 10), (2, 10), (3, 20), (5, 20), (6, 30), (9, 30), (10, 40)] {
-        let wait = bench.take(&limiter("orders"), cost).await.unwrap_err().unwrap();
-        let exact = Duration::from_secs(60 * minutes);
-        let late = exact.saturating_sub(wait);
-        assert!(wait <= exact && late < Duration::from_secs(30), "{cost}: {wait:?} of {exact:?}");
-    }
-    assert_eq!(bench.take(&limiter("orders"), 11).await, Err(None), "more than it ever has");
-    let answer = bench.decide(&[ask(&limiter("orders"), &no_key(), 1)]).await;
-    let figures = LimiterFigures { capacity: 10, interval_ms: 3_600_000 };
-    assert_eq!(answer.claims[0].figures(), Some(figures));
-}
-
-#[tokio::test]
 async fn the_wait_reaches_over_many_entries() {
     let bench = Bench::start();
     let mut java = Java::new(&bench.server, "orders");
@@ -220,68 +198,6 @@ async fn the_wait_reaches_over_many_entries() {
     let wait = bench.take(&limiter("orders"), 300).await.unwrap_err().unwrap();
     let exact = Duration::from_millis(1_000_000 + 299);
     assert!(wait <= exact && wait > exact - Duration::from_secs(30), "{wait:?}");
-}
-
-#[tokio::test]
-async fn random_histories_agree_with_a_count_by_hand() {
-    const INTERVAL_MS: u64 = 6 * HOUR_MS;
-    let bench = Bench::start();
-    let mut java = Java::new(&bench.server, "orders");
-    let mut random = fastrand::Rng::with_seed(1);
-    for case in 0..150 {
-        bench.server.run::<()>(&["FLUSHALL"]);
-        let rate = random.u64(1..200);
-        java.try_set_rate(rate, INTERVAL_MS);
-        let begin = java.redis_ms();
-        // No score so close to the interval's end that the test's own time decides.
-        let mut inside: Vec<(u64, u64)> = Vec::new();
-        let mut used = 0;
-        for id in 0..random.u64(0..80) {
-            let (permits, left) = (random.u64(1..6), random.bool());
-            let age =
-                if left { INTERVAL_MS + random.u64(1..HOUR_MS) } else { random.u64(0..HOUR_MS) };
-            if !left && used + permits > rate {
-                continue;
-            }
-            let mut member = vec![[8, 16][random.usize(0..2)]];
-            member.resize(1 + usize::from(member[0]), 0);
-            member[1..9].copy_from_slice(&id.to_be_bytes());
-            member.extend(u32::try_from(permits).unwrap().to_le_bytes());
-            let mut add = redis::cmd("ZADD");
-            add.arg("{orders}:permits").arg(begin - age).arg(member);
-            add.query::<()>(&mut bench.server.connection()).unwrap();
-            if !left {
-                inside.push((begin - age, permits));
-                used += permits;
-            }
-        }
-        inside.sort_unstable();
-        let cost = random.u64(1..rate + 2);
-        let said = bench.take(&limiter("orders"), cost).await;
-        let end = java.redis_ms() + 1;
-        let free = rate - used;
-        let mut back = free;
-        let leaves = inside.iter().find(|(_, permits)| {
-            back += permits;
-            back >= cost
-        });
-        match said {
-            Ok(left) => assert_eq!(left, free - cost, "case {case}"),
-            Err(None) => assert!(cost > rate, "case {case}"),
-            Err(Some(wait)) => {
-                assert!(free < cost && cost <= rate, "case {case}");
-                let at = leaves.unwrap().0 + INTERVAL_MS;
-                let wait = u64::try_from(wait.as_micros()).unwrap();
-                let asked = at * 1_000 - wait;
-                assert!((begin * 1_000..=end * 1_000).contains(&asked), "case {case}: {wait}");
-            }
-        }
-        if used > 0 {
-            let taken = if said.is_ok() { cost } else { 0 };
-            let value = free.cast_signed() - taken.cast_signed();
-            assert_eq!(bench.value("orders"), Some(value), "case {case}");
-        }
-    }
 }
 
 #[tokio::test]

@@ -1,14 +1,12 @@
 //! `algorithm = "concurrency"`: slots are held until a response ends, however it does.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Receiver;
 
 use crate::support::client::{Connection, get};
 use crate::support::proxy::Proxy;
 use crate::support::redis::{RedisServer, in_both_stores, own_calls};
 use crate::support::tidegate::Tidegate;
-use crate::support::upstream::{Upstream, ok};
+use crate::support::upstream::Upstream;
 use crate::support::{PATIENCE, now, wait_until};
 
 /// With one worker, what is given back reaches Redis before what is asked next.
@@ -157,41 +155,6 @@ fn a_download_longer_than_the_lease_keeps_its_slot() {
     assert!(expiry <= 6_001, "{expiry}");
     drop(client);
     wait_until("it has ended", || is_free(&other));
-}
-
-#[test]
-fn several_proxies_together_never_let_too_many_through() {
-    let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let counts = (now.clone(), most.clone());
-    let api = Upstream::answering(move |_| {
-        let under_way = counts.0.fetch_add(1, Ordering::SeqCst) + 1;
-        counts.1.fetch_max(under_way, Ordering::SeqCst);
-        std::thread::yield_now();
-        counts.0.fetch_sub(1, Ordering::SeqCst);
-        ok("done")
-    });
-    let server = RedisServer::start();
-    let file = slots(&api, 3).store(&server.fields());
-    let proxies = [file.start(), file.start()];
-    let passed = AtomicUsize::new(0);
-    std::thread::scope(|scope| {
-        for n in 0..12 {
-            let (address, passed) = (proxies[n % 2].address, &passed);
-            scope.spawn(move || {
-                for _ in 0..30 {
-                    let status = get(address, "/", &[]).status;
-                    assert!(matches!(status, 200 | 429), "{status}");
-                    passed.fetch_add(usize::from(status == 200), Ordering::Relaxed);
-                }
-            });
-        }
-    });
-    assert!(passed.into_inner() > 0);
-    let most = most.load(Ordering::SeqCst);
-    assert!(most <= 3, "{most} at once");
-    wait_until("all are given back", || {
-        server.run::<u64>(&["ZCARD", "tidegate:slots:concurrency"]) == 0
-    });
 }
 
 #[test]

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
 
-use crate::support::client::{Connection, Reply, get};
+use crate::support::client::{Connection, get, statuses};
 use crate::support::metrics::Metrics;
 use crate::support::proxy::Proxy;
 use crate::support::redis::{RedisServer, in_both_stores};
 use crate::support::tidegate::Tidegate;
-use crate::support::upstream::Upstream;
+use crate::support::upstream::{Upstream, nobody};
 use crate::support::wait_until;
 
 /// An API that never answers on `/silent`, where it counts who asks, until its client has gone.
@@ -207,72 +207,6 @@ fn an_operator_sees_what_a_sliding_log_and_slots_say() {
     });
 }
 
-/// Of each limit of a reply what remains.
-fn left(reply: &Reply) -> Vec<u64> {
-    let fields = reply.header("ratelimit").unwrap();
-    let left = |member: &str| member.split(";r=").nth(1)?.split(';').next()?.parse().ok();
-    fields.split(", ").map(|member| left(member).unwrap()).collect()
-}
-
-#[test]
-fn a_request_takes_from_all_three_limits_or_from_none() {
-    // A zone in which the day does not end meanwhile.
-    let hour = jiff::Timestamp::now().in_tz("UTC").unwrap().hour();
-    let zone = if hour < 22 { "UTC" } else { "Asia/Tokyo" };
-    in_both_stores(|store| {
-        let (api, asked) = api();
-        let limits = format!(
-            "[limits.tokens]\nkey = [\"ip\"]\nrate = \"3/h\"\n\
-             [limits.quota]\nkey = [\"header:x-api-key\"]\nalgorithm = \"fixed-window\"\n\
-             rate = \"5/d\"\nalign = \"clock\"\ntimezone = \"{zone}\"\n\
-             [limits.slots]\nalgorithm = \"concurrency\"\nlimit = 2\n"
-        );
-        let routes: Vec<(&str, &[&str])> = vec![("all", &["tokens", "quota", "slots"])];
-        let proxy = proxy(store, &api, &limits, &routes).start();
-        let ask = |ip: &str, key: &str| {
-            let reply = get(proxy.address, "/all/at-once", &headers(ip, key));
-            let violated = match reply.status {
-                200 => Vec::new(),
-                _ => reply.violated(),
-            };
-            (left(&reply), violated)
-        };
-        let none: Vec<String> = Vec::new();
-
-        assert_eq!(ask("203.0.113.1", "a"), (vec![2, 4, 1], none.clone()), "from all three");
-        let held = [(); 2].map(|()| send(&proxy, "/all", &headers("203.0.113.9", "held")));
-        wait_until("both are under way", || asked.load(Ordering::SeqCst) == 2);
-        for _ in 0..3 {
-            let refused = ask("203.0.113.1", "a");
-            assert_eq!(refused, (vec![2, 4, 0], vec!["slots".to_owned()]), "slots refuse");
-        }
-        drop(held);
-        let mut others = (0..).map(|n| ask(&format!("198.51.100.{}", n % 250), &format!("{n}")));
-        wait_until("their slots are free", || others.next().unwrap().0[2] == 1);
-        assert_eq!(ask("203.0.113.1", "a"), (vec![1, 3, 1], none.clone()), "nothing was taken");
-        assert_eq!(ask("203.0.113.1", "a"), (vec![0, 2, 1], none.clone()));
-        for _ in 0..3 {
-            let refused = ask("203.0.113.1", "a");
-            assert_eq!(refused, (vec![0, 2, 2], vec!["tokens".to_owned()]), "tokens refuse");
-        }
-        for left in [[2, 1, 1], [1, 0, 1]] {
-            assert_eq!(ask("203.0.113.2", "a"), (left.to_vec(), none.clone()));
-        }
-        for _ in 0..3 {
-            let refused = ask("203.0.113.2", "a");
-            assert_eq!(refused, (vec![1, 0, 2], vec!["quota".to_owned()]), "the quota refuses");
-        }
-        let two = ask("203.0.113.1", "a");
-        let both = ["tokens", "quota"].map(ToOwned::to_owned).to_vec();
-        assert_eq!(two, (vec![0, 0, 2], both), "two of them refuse");
-        assert_eq!(ask("203.0.113.2", "b"), (vec![0, 4, 1], none.clone()), "its last token");
-    });
-}
-
-fn headers<'h>(ip: &'h str, key: &'h str) -> [(&'static str, &'h str); 2] {
-    [("x-forwarded-for", ip), ("x-api-key", key)]
-}
-
 /// The places of a queue in which nobody may wait were told as what is left.
 #[test]
 fn a_leaky_bucket_that_holds_nobody_promises_nothing() {
@@ -288,4 +222,74 @@ fn a_leaky_bucket_that_holds_nobody_promises_nothing() {
             assert!(told.starts_with("\"even\";r=0;t="), "{told}");
         }
     });
+}
+
+/// One that believes clients who they are.
+fn believing() -> Proxy {
+    Proxy::answering().server("trusted_proxies = [\"127.0.0.0/8\"]").admin()
+}
+
+const BOTH: &str = "[limits.client]\nkey = [\"ip\"]\nrate = \"3/h\"\n\
+                    [limits.user]\nkey = [\"header:x-user\"]\nrate = \"1/h\"\n";
+
+#[test]
+fn all_limits_take_or_none_does() {
+    let proxy = believing().limits(BOTH).start();
+    let user = |name| [("x-user", name)];
+    let (a, b, c, d) = (user("a"), user("b"), user("c"), user("d"));
+    // Five rejections by `user` take nothing from `client`, and the last, by `client`, nothing
+    // from `user`.
+    assert_eq!(
+        statuses(proxy.address, &[&a, &a, &a, &a, &a, &a, &b, &c, &d, &d]),
+        [200, 429, 429, 429, 429, 429, 200, 200, 429, 429]
+    );
+    let elsewhere = [("x-user", "d"), ("x-forwarded-for", "203.0.113.1")];
+    let reply = get(proxy.address, "/", &elsewhere);
+    assert_eq!(reply.status, 200, "`user` kept what it held for d");
+    assert_eq!(reply.header("ratelimit").unwrap(), "\"client\";r=2;t=3600, \"user\";r=0;t=3600");
+}
+
+#[test]
+fn the_rejection_names_the_limit_that_takes_longest() {
+    let mut proxy = believing()
+        .limit("quick", "key = [\"ip\"]\nrate = \"1/m\"")
+        .limit("slow", "key = [\"ip\"]\nrate = \"1/h\"")
+        .limit("wide", "key = [\"ip\"]\nrate = \"100/h\"")
+        .start();
+    assert_eq!(get(proxy.address, "/", &[]).status, 200);
+    let reply = get(proxy.address, "/", &[]);
+    assert_eq!(reply.status, 429);
+    assert_eq!(reply.violated(), ["quick", "slow"], "all that refuse, in the route's order");
+    let wait: u64 = reply.header("retry-after").unwrap().parse().unwrap();
+    assert!((3_500..=3_600).contains(&wait), "true for all of them together: {wait}");
+    assert!(proxy.stop().success());
+    let line = proxy.log.find("throttled").unwrap();
+    assert_eq!(line["limit"], "slow");
+    let wait = line["retry_after_ms"].as_u64().unwrap();
+    assert!((3_500_000..=3_600_000).contains(&wait), "{line}");
+}
+
+#[test]
+fn a_failed_request_that_counted_is_told_what_is_left() {
+    let proxy = Proxy::to(nobody())
+        .server("max_body_size = \"1KiB\"")
+        .limit("client", "key = [\"ip\"]\nrate = \"3/h\"")
+        .route("path = \"/api\"\nlimits = [\"client\"]")
+        .start();
+    let said = |path, length: usize| {
+        let reply = Connection::open(proxy.address).request("POST", path, &[], &vec![b'x'; length]);
+        (reply.status, reply.header("ratelimit"))
+    };
+    let left = |left| Some(format!("\"client\";r={left};t=3600"));
+    assert_eq!(said("/api", 1), (502, left(2)));
+    assert_eq!(said("/api", 2_000), (413, None), "the limits were not asked");
+    assert_eq!(said("/other", 1), (404, None));
+    assert_eq!(said("/api", 1), (502, left(1)));
+}
+
+#[test]
+fn several_workers_share_the_buckets() {
+    let proxy = Proxy::answering().server("workers = 4").limit("all", "rate = \"40/h\"").start();
+    let allowed = (0..120).filter(|_| get(proxy.address, "/", &[]).status == 200).count();
+    assert_eq!(allowed, 40);
 }

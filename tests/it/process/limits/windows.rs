@@ -165,31 +165,14 @@ fn a_reload_keeps_what_was_counted() {
 }
 
 #[test]
-fn several_windows_take_together_or_not_at_all() {
-    let proxy = Proxy::answering()
-        .limit("short", "key = [\"header:x-user\"]\nrate = \"1/h\"\nalgorithm = \"fixed-window\"")
-        .limit("long", "rate = \"3/3650d\"\nalgorithm = \"sliding-window\"")
-        .start();
-    let user = |name| [("x-user", name)];
-    let (a, b, c, d) = (user("a"), user("b"), user("c"), user("d"));
-    assert_eq!(
-        statuses(proxy.address, &[&a, &a, &a, &a, &b, &b, &c, &d]),
-        [200, 429, 429, 429, 200, 429, 200, 429],
-        "what `short` refuses is not counted by `long`"
-    );
-    let refused = get(proxy.address, "/", &d);
-    let said = refused.header("ratelimit").unwrap();
-    assert!(said.starts_with("\"short\";r=1;"), "what `long` refuses not by `short`: {said}");
-}
-
-#[test]
 fn explain_names_the_windows() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("proxy.toml");
     let limits = "[limits.monthly]\nkey = [\"ip\"]\nrate = \"100000/month\"\n\
                   algorithm = \"fixed-window\"\nalign = \"clock\"\ntimezone = \"Europe/Berlin\"\n\
                   [limits.minute]\nkey = [\"ip\"]\nrate = \"100/m\"\nalgorithm = \"sliding-window\"\n\
-                  [limits.hour]\nkey = [\"ip\"]\nrate = \"900/h\"\nalgorithm = \"fixed-window\"\n";
+                  [limits.hour]\nkey = [\"ip\"]\nrate = \"900/h\"\nalgorithm = \"fixed-window\"\n\
+                  [limits.log]\nkey = [\"ip\"]\nrate = \"3/h\"\nalgorithm = \"sliding-log\"\n";
     let proxy = Proxy::answering().limits(limits).store("url = \"redis://127.0.0.1\"");
     std::fs::write(&file, proxy.text().replace("LISTEN", "127.0.0.1:0")).unwrap();
     let output = program().args(["explain", "/", "--config"]).arg(&file).output().unwrap();
@@ -200,6 +183,7 @@ fn explain_names_the_windows() {
         "minute: 100/m in a sliding window",
         "in Redis as tidegate:{127.0.0.1}:minute:sliding-window",
         "hour: 900/h from a key's first request",
+        "in Redis as tidegate:{127.0.0.1}:log:sliding-log",
     ] {
         assert!(said.contains(part), "{part} is not in\n{said}");
     }

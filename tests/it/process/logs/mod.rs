@@ -1,5 +1,6 @@
 //! What an operator reads.
 
+mod failures;
 mod readers;
 mod refused;
 mod throttled;

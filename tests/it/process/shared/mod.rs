@@ -1,6 +1,7 @@
 //! Several processes that share limits through Redis.
 
 mod cluster;
-mod places;
+mod locations;
 mod share;
 mod tls;
+mod without_redis;

@@ -1,5 +1,6 @@
 //! Servers that refuse, break, or have closed what was kept.
 
+mod addresses;
 mod answers;
 mod faults;
 mod h2c;
@@ -11,7 +12,6 @@ mod large;
 mod many;
 mod on_abort;
 mod peers;
-mod places;
 mod ports;
 mod private;
 mod shares;

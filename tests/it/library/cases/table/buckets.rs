@@ -114,6 +114,34 @@ pub(super) const ROWS: &[Row] = &[
          0s used 1 less
          0s take 2: go 0",
     ),
+    // Six of three are used: four must come before one is there.
+    row(
+        "token bucket: a burst that was lowered below what was used",
+        &["rate = '10/s'"],
+        (10, Some(1)),
+        "0s        take 4: go 6
+         0s        rate 100/s
+         0s        take 2: go 94
+         0s        rate 3/s
+         1ms       take 1: no 1332334us 0
+         1333334us take 1: go 0",
+    ),
+    row(
+        "token bucket: a clock that is a little behind waits for what was taken",
+        &["rate = '1/s'\nburst = 1"],
+        (1, Some(1)),
+        "10s take 1: go 0
+         9s  take 1: no 2s 0
+         11s take 1: go 0",
+    ),
+    row(
+        "token bucket: a clock that stepped back takes the bucket with it",
+        &["rate = '1/s'\nburst = 1"],
+        (1, Some(1)),
+        "1h take 1: go 0
+         1s take 1: no 1s 0
+         2s take 1: go 0",
+    ),
     row(
         "leaky bucket: even spacing, two behind the one that goes",
         &["algorithm = 'leaky-bucket'\nrate = '10/s'\nqueue = 2"],

@@ -87,6 +87,28 @@ pub(super) const ROWS: &[Row] = &[
          0s used 4 more
          0s take 1: no 1h 0",
     ),
+    // Six seconds after the newest, whatever the clock says.
+    row(
+        "sliding log: a clock that steps back",
+        &["algorithm = 'sliding-log'\nrate = '2/10s'"],
+        (2, Some(10)),
+        "1h         take 1: go 1
+         3604s      take 1: go 0
+         60s        take 1: no 6s 0
+         65999999us take 1: no 1us 0
+         66s        take 1: go 0",
+    ),
+    row(
+        "sliding log: a count that is lowered and raised",
+        &["algorithm = 'sliding-log'\nrate = '5/m'"],
+        (5, Some(60)),
+        "0s take 4: go 1
+         1s rate 2/m
+         1s take 1: no 59s 0
+         1s rate 6/m
+         1s take 2: go 0
+         1s take 1: no 59s 0",
+    ),
     row(
         "concurrency: slots, free when a response ends",
         &["algorithm = 'concurrency'\nlimit = 2"],

@@ -122,6 +122,17 @@ pub(super) const ROWS: &[Row] = &[
          30s take 1: go 4",
     ),
     row(
+        "fixed window: what was used more and less",
+        &["algorithm = 'fixed-window'\nrate = '10/h'"],
+        (10, Some(3_600)),
+        "0s take 1: go 9
+         1s used 25 more
+         1s take 1: no 7199s 0
+         1s used 20 less
+         1s take 1: go 3
+         1h take 1: go 9",
+    ),
+    row(
         "fixed window: a debt by a raised count",
         &["algorithm = 'fixed-window'\nrate = '10/10s'"],
         (10, Some(10)),
@@ -333,5 +344,20 @@ pub(super) const ROWS: &[Row] = &[
          0s  take 1: no 20s 0
          15s take 1: hold 5s 0
          20s take 1 now: no 10s 0",
+    ),
+    // Of the window at 60 s a hundred are used, of the next one 25 and then 50. There is no counter for the one behind it.
+    row(
+        "sliding window: who is held counts in the window of its moment",
+        &["algorithm = 'sliding-window'\nrate = '100/m'\nwait = '10m'"],
+        (100, Some(60)),
+        "60s take 100: go 0
+         60s take 25 now: no 75s 0
+         60s take 25: hold 75s 0
+         60s take 25: hold 90s 0
+         60s take 25 now: no 105s 0
+         60s take 75: no 150s 0
+         60s take 100: no 3m 0
+         60s take 101: never 0
+         195s take 1: go 61",
     ),
 ];

@@ -1,7 +1,7 @@
 //! What passes through, and what changes on its way.
 
 mod bodies;
-mod odd;
+mod pieces_and_spellings;
 
 use std::sync::{Arc, Barrier};
 

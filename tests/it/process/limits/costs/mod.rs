@@ -25,6 +25,7 @@ macro_rules! every_store {
     };
 }
 
+mod by_request;
 mod called_off;
 mod counting;
 mod estimate;

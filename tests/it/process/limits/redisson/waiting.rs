@@ -135,28 +135,6 @@ fn a_process_that_is_told_twice_gives_the_places_back_too() {
 }
 
 #[test]
-fn the_longest_wait_counts_and_leaving_gives_both_back() {
-    let server = RedisServer::start();
-    let slow = ORDERS.replace("orders", "slow");
-    let limits = format!(
-        "{ORDERS}rate = \"1/h\"\n{slow}rate = \"1/3h\"\n\
-         [limits.leaky]\nalgorithm = \"leaky-bucket\"\nrate = \"1/2h\"\n"
-    );
-    let proxy = proxy(&server, &limits);
-    assert_eq!(user(proxy.address, "a").status, 200);
-    let held = hold(&proxy, "a");
-    let line = proxy.log.wait("throttled", |_| true);
-    assert_eq!((&line["limit"], &line["decision"]), (&"slow".into(), &"delayed".into()));
-    assert!(is_hours(line["delay_ms"].as_u64().unwrap(), 3), "{line}");
-    let values = || ["{orders}:value", "{slow}:value"].map(|key| server.run::<i64>(&["GET", key]));
-    assert_eq!(values(), [-1, -1]);
-    drop(held);
-    wait_until("both are given back", || values() == [0, 0]);
-    let _next = hold(&proxy, "a");
-    assert!(is_hours(delays(&proxy)[1], 3), "and the bucket's place is");
-}
-
-#[test]
 fn a_limit_in_shadow_holds_nobody() {
     let server = RedisServer::start();
     let limits = format!("{ORDERS}rate = \"1/h\"\nmode = \"shadow\"\n").replace("9h", "1h");

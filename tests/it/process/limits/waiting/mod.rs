@@ -137,23 +137,6 @@ fn requests_of_a_key_leave_in_the_order_in_which_they_came() {
 }
 
 #[test]
-fn a_token_bucket_holds_for_as_long_as_it_is_told() {
-    in_both_stores(|store| {
-        let limits = "[limits.user]\nkey = [\"header:x-user\"]\nrate = \"1/h\"\nwait = \"2h\"\n";
-        let proxy = limited(limits).store(store).start();
-        assert_eq!(user(proxy.address, "a").status, 200);
-        let _held = [hold(&proxy, "a"), hold(&proxy, "a")];
-        let delays = delays(&proxy);
-        assert!(is_hours(delays[0], 1) && is_hours(delays[1], 2), "{delays:?}");
-        let reply = user(proxy.address, "a");
-        assert_eq!(reply.status, 429);
-        let retry: u64 = reply.header("retry-after").unwrap().parse().unwrap();
-        assert!(is_hours(retry * 1_000 - 1_000, 3), "{retry}");
-        assert_eq!(delays.len(), 2);
-    });
-}
-
-#[test]
 fn a_request_that_was_held_is_answered_like_any_other() {
     in_both_stores(|store| {
         let limits = "[limits.all]\nrate = \"5/s\"\nburst = 1\nwait = \"10s\"\n";

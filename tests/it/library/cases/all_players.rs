@@ -1,4 +1,4 @@
-//! All places at once.
+//! All players at once.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use tidegate::limit::decide::Ask;
 use tidegate::limit::decision::{Decision, Outcome};
 use tidegate::limit::time::Timestamp;
 
-use super::places::{Asked, Event, InStore, Pure, What};
+use super::players::{Asked, Event, InStore, Pure, What};
 use super::script::{self, Expiry};
 use crate::support::bench::Bench;
 use crate::support::limits::limit;
@@ -15,12 +15,12 @@ use crate::support::redis::RedisServer;
 
 /// The pure functions, the store of the process, swept after each event, and the script, whose keys
 /// expire.
-pub(crate) struct Everywhere {
+pub(crate) struct AllPlayers {
     server: RedisServer,
     runtime: tokio::runtime::Runtime,
 }
 
-impl Everywhere {
+impl AllPlayers {
     pub(crate) fn start() -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         Self { server: RedisServer::start(), runtime }
