@@ -183,34 +183,9 @@ mod tests {
     #[test]
     fn an_invalid_host_is_refused() {
         let long = "a".repeat(254);
-        for header in [
-            "",
-            ".",
-            "a..b",
-            ".a",
-            "a..",
-            "a b",
-            "a,b",
-            "a/b",
-            "a@b",
-            "user:pw@a",
-            "a:b",
-            "a:1:2",
-            "a:65536",
-            "a:+1",
-            "::1",
-            "[::1",
-            "[::1]x",
-            "[::1]]",
-            "[]",
-            "[1.2.3.4]",
-            "[fe80::1%25e]",
-            "ex%61mple",
-            "größe",
-            ":80",
-            "*",
-            &long,
-        ] {
+        let headers = ". a..b .a a.. a,b a/b a@b user:pw@a a:b a:1:2 a:65536 a:+1 ::1 \
+            [::1 [::1]x [::1]] [] [1.2.3.4] [fe80::1%25e] ex%61mple größe :80 *";
+        for header in headers.split(' ').chain(["", "a b", &long]) {
             let found = of("/", &[header], Version::HTTP_11);
             assert_eq!(found, Err(HostError::Malformed), "{header}");
         }

@@ -217,37 +217,4 @@ mod tests {
             assert_eq!(shares.iter().map(Vec::len).collect::<Vec<_>>(), expected, "{sockets}");
         }
     }
-
-    #[test]
-    fn a_stale_socket_file_is_replaced_and_a_live_one_is_not() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("socket");
-        let address = ListenAddress::Unix(path.clone());
-        let first = open(&address, 1).unwrap();
-        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, SOCKET_MODE);
-        let error = open(&address, 1).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
-        drop(first);
-        assert!(path.exists(), "as after a kill");
-        open(&address, 1).unwrap();
-        fs::remove_file(&path).unwrap();
-        fs::write(&path, "precious").unwrap();
-        assert!(open(&address, 1).unwrap_err().to_string().contains("no socket"));
-        assert_eq!(fs::read(&path).unwrap(), b"precious");
-    }
-
-    #[test]
-    fn only_a_process_s_own_file_is_removed() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("socket");
-        let address = ListenAddress::Unix(path.clone());
-        let _first = open(&address, 1).unwrap();
-        let file = SocketFile::of(&address).unwrap().unwrap();
-        fs::remove_file(&path).unwrap();
-        let _successor = open(&address, 1).unwrap();
-        file.remove();
-        assert!(path.exists());
-        SocketFile::of(&address).unwrap().unwrap().remove();
-        assert!(!path.exists());
-    }
 }

@@ -93,67 +93,13 @@ pub(crate) fn system_roots() -> Result<Arc<[CertificateDer<'static>]>, TlsError>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tls::server::{Certificates, ClientAuth, Files};
-    use crate::tls::testing::{Authority, shake};
-    use crate::tls::{H2, HTTP_1_1, authorities};
+    use crate::tls::authorities;
+    use crate::tls::testing::Authority;
 
     fn spec(authority: &Authority) -> ClientTlsSpec {
         let folder = tempfile::tempdir().unwrap();
         let roots = authorities(&authority.write(folder.path(), "ca.pem")).unwrap().into();
         ClientTlsSpec { roots, server_name: None, identity: None }
-    }
-
-    fn server(authority: &Authority, names: &[&str], auth: Option<ClientAuth>) -> Certificates {
-        let folder = tempfile::tempdir().unwrap();
-        let ca = authority.write(folder.path(), "ca.pem");
-        let files = Files {
-            certificates: vec![authority.issue(names).write(folder.path(), "api")],
-            client_ca: auth.map(|auth| (ca, auth)),
-        };
-        let material = files.read().unwrap();
-        Certificates::new(files, material).unwrap()
-    }
-
-    #[test]
-    fn the_authority_and_the_name_must_be_right() {
-        let (own, other) = (Authority::new(), Authority::new());
-        let server = server(&own, &["api.test", "127.0.0.1"], None).config();
-        let client = config(&spec(&own), &[HTTP_1_1]).unwrap();
-        for (name, fits) in [("api.test", true), ("127.0.0.1", true), ("other.test", false)] {
-            assert_eq!(shake(&client, &server, name).is_ok(), fits, "{name}");
-        }
-        let stranger = config(&spec(&other), &[HTTP_1_1]).unwrap();
-        assert!(shake(&stranger, &server, "api.test").is_err());
-    }
-
-    #[test]
-    fn the_protocol_is_the_one_that_both_want_most() {
-        let authority = Authority::new();
-        let server = server(&authority, &["api.test"], None).config();
-        for (offered, agreed) in
-            [(&[H2, HTTP_1_1][..], Some(H2)), (&[HTTP_1_1], Some(HTTP_1_1)), (&[], None)]
-        {
-            let client = config(&spec(&authority), offered).unwrap();
-            let handshake = shake(&client, &server, "api.test").unwrap();
-            assert_eq!(handshake.client.alpn_protocol(), agreed);
-            assert_eq!(handshake.server.alpn_protocol(), agreed);
-        }
-    }
-
-    #[test]
-    fn the_client_certificate_is_sent_if_the_server_asks() {
-        let authority = Authority::new();
-        let server = server(&authority, &["api.test"], Some(ClientAuth::Require)).config();
-        let folder = tempfile::tempdir().unwrap();
-        let files = authority.client("tidegate").write(folder.path(), "client");
-        let spec = ClientTlsSpec {
-            identity: Some(TlsIdentity::read(&files).unwrap()),
-            ..spec(&authority)
-        };
-        let client = config(&spec, &[HTTP_1_1]).unwrap();
-        let handshake = shake(&client, &server, "api.test").unwrap();
-        let shown = handshake.server.peer_certificates().unwrap();
-        assert_eq!(crate::tls::subject::subject(&shown[0]).as_deref(), Some("CN=tidegate"));
     }
 
     #[test]

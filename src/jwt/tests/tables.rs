@@ -149,24 +149,6 @@ fn the_token_is_where_its_table_says() {
     assert!(headers(&[("cookie", "a=b")]).contains_key(COOKIE));
 }
 
-#[test]
-fn a_withdrawn_key_verifies_nothing_any_more() {
-    let [old, new] = [Signer::of(Algorithm::EdDSA), Signer::of(Algorithm::EdDSA)];
-    let table = table(&jwks(&[old.jwk("old")]), |_| {});
-    let tokens = Tokens::new(from_ref(&table));
-    let token = old.token(Some("old"), &json!({ "sub": "a" }));
-    let is_verified = |token: &str| {
-        matches!(tokens.read(None, &bearer(token), at(NOW)), TokenReading::Verified(_))
-    };
-    assert!(is_verified(&token) && is_verified(&token));
-    let rotated = new.token(Some("new"), &json!({ "sub": "a" }));
-    assert!(!is_verified(&rotated));
-    table.replace(KeySet::parse(&jwks(&[old.jwk("old"), new.jwk("new")])).unwrap());
-    assert!(is_verified(&token) && is_verified(&rotated));
-    table.replace(KeySet::parse(&jwks(&[new.jwk("new")])).unwrap());
-    assert!(!is_verified(&token) && is_verified(&rotated));
-}
-
 /// The token was verified before it expired. A remembered token must expire too.
 #[test]
 fn a_token_that_is_remembered_ends_all_the_same() {

@@ -1,4 +1,3 @@
-use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 use proptest::prelude::*;
@@ -103,26 +102,6 @@ fn the_first_comes_at_once_and_the_rest_at_the_end_of_the_interval() {
     }
     let lines = lines_of(|| throttled.tick(at(10_003)));
     assert_eq!(lines.into_iter().map(without_time).collect::<Vec<_>>(), [expected]);
-}
-
-#[test]
-fn ten_thousand_rejections_of_three_keys_are_a_handful_of_lines() {
-    let throttled = summary();
-    let lines = lines_of(|| {
-        for (i, key) in (0..10_000).zip(["a", "b", "c"].iter().cycle()) {
-            let now = at(i * 3);
-            throttled.record(&rejected(key), now);
-            throttled.tick(now);
-        }
-        throttled.flush(at(30_000));
-    });
-    let mut by_key = BTreeMap::new();
-    for line in &lines {
-        *by_key.entry(line["key"].as_str().unwrap()).or_insert(0) +=
-            counts(std::slice::from_ref(line));
-    }
-    assert_eq!(by_key, BTreeMap::from([("a", 3334), ("b", 3333), ("c", 3333)]));
-    assert_eq!(lines.len(), 3 * (1 + 3), "a first line and one for each interval");
 }
 
 #[test]
@@ -266,22 +245,6 @@ fn one_hundred_lines_in_an_interval_and_no_more() {
         before = lines_of(|| throttled.tick(at((interval + 1) * 10_000)));
     }
     assert_eq!(total + counts(&before), 1 + 4 * 300);
-}
-
-#[test]
-fn each_is_a_line_for_each_and_off_is_none() {
-    let each = Throttled::new(ThrottleLog::Each, TEN);
-    let off = Throttled::new(ThrottleLog::Off, TEN);
-    let lines = lines_of(|| {
-        for _ in 0..250 {
-            each.record(&rejected(&"a"), at(0));
-            off.record(&rejected(&"b"), at(0));
-        }
-        each.flush(at(1));
-        off.flush(at(1));
-    });
-    assert_eq!(lines.len(), 250);
-    assert!(lines.iter().all(|line| line["count"] == 1 && line["key"] == "a"));
 }
 
 #[test]

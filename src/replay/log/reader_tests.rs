@@ -182,26 +182,6 @@ fn an_error_says_after_which_line_it_is() {
     assert_eq!(error.source.to_string(), "the disk is gone");
 }
 
-/// The numbers are those of `awk` over the same file.
-#[test]
-fn a_real_log_is_read_whole() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/apache-access.log.gz");
-    let mut reader = LogReader::open(&LogInput::File(path.into()), Format::Auto).unwrap();
-    let (mut records, mut steps_back, mut bytes) = (0, 0, 0);
-    let mut clients = std::collections::HashSet::new();
-    let mut before = None;
-    while let Some(line) = reader.next_record().unwrap() {
-        let record = line.unwrap();
-        records += 1;
-        clients.insert(record.client.unwrap());
-        steps_back += u32::from(before.is_some_and(|before| record.time < before));
-        before = Some(record.time);
-        bytes += record.bytes.unwrap();
-    }
-    assert_eq!((records, clients.len(), steps_back), (10_000, 1_753, 4_915));
-    assert_eq!(bytes, 2_747_282_740);
-}
-
 /// How streams of each kind begin.
 const BEGINNINGS: [&[u8]; 6] =
     [b"", b"\x1f\x8b\x08\x00", b"\x28\xb5\x2f\xfd", b"\x51\x2a\x4d\x18", b"{", b"http "];

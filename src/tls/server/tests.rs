@@ -8,7 +8,6 @@ use rustls::ClientConfig;
 
 use super::*;
 use crate::tls::client::{self, ClientTlsSpec};
-use crate::tls::subject::subject;
 use crate::tls::testing::{Authority, IssuedPair, shake};
 
 /// A folder with an authority and a server's certificate `a.pem`.
@@ -72,19 +71,6 @@ fn looks(certificates: &Certificates, count: usize) -> Vec<String> {
 }
 
 #[test]
-fn the_name_asked_for_decides_which_certificate_is_shown() {
-    let mut place = Place::new();
-    let pair = place.authority.issue(&["b.test", "*.b.test"]);
-    place.files.certificates.push(pair.write(place.path(), "b"));
-    let config = place.certificates().config();
-    let shown = |name| shake(&place.client(), &config, name).unwrap().shown();
-    assert_eq!(shown("b.test"), shown("www.b.test"));
-    assert_ne!(shown("b.test"), shown("a.test"));
-    let material = place.files.read().unwrap();
-    assert_eq!(shown("a.test"), material.identities[0].chain[0].to_vec());
-}
-
-#[test]
 fn of_two_kinds_of_keys_for_one_name_a_client_gets_the_one_it_can_verify() {
     let mut place = Place::new();
     let pair = place.authority.issue_by(&["a.test"], &rcgen::PKCS_ED25519);
@@ -114,32 +100,6 @@ fn no_ed25519(place: &Place) -> Arc<dyn rustls::client::danger::ServerCertVerifi
     rustls::client::WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.into())
         .build()
         .unwrap()
-}
-
-#[test]
-fn clients_must_show_a_certificate_or_may() {
-    let (own, foreign) = (Place::new(), Authority::new());
-    let own = own.with_clients(ClientAuth::Require);
-    let required = own.certificates().config();
-    let own = own.with_clients(ClientAuth::Request);
-    let requested = own.certificates().config();
-    let alice = own.authority.client("alice");
-    let mallory = foreign.client("alice");
-    for (client, config, expected) in [
-        (None, &required, None),
-        (Some(&alice), &required, Some("CN=alice")),
-        (Some(&mallory), &required, None),
-        (None, &requested, Some("nobody")),
-        (Some(&alice), &requested, Some("CN=alice")),
-        (Some(&mallory), &requested, None),
-    ] {
-        let handshake = shake(&own.client_as(client), config, "a.test");
-        let who = handshake.ok().map(|handshake| match handshake.server.peer_certificates() {
-            Some(chain) => subject(&chain[0]).unwrap(),
-            None => "nobody".to_owned(),
-        });
-        assert_eq!(who.as_deref(), expected);
-    }
 }
 
 #[test]

@@ -44,7 +44,6 @@ macro_rules! every_store {
 every_store! {
     every_key_and_limit_has_a_bucket_of_its_own
     a_limit_without_a_key_has_one_bucket
-    changed_figures_go_on_from_what_was_used
     what_is_given_back_can_be_taken_again
     a_request_under_way_keeps_its_estimate_under_no_other_figures
     receipts_are_given_where_something_may_come_back
@@ -116,19 +115,6 @@ async fn a_limit_without_a_key_has_one_bucket(bench: &Bench) {
     spec.key.sources = Vec::new().into();
     assert_eq!(bench.take(ask(&spec, &key, 3)).await, Some(2));
     assert_eq!(bench.take(ask(&spec, &key, 3)).await, Some(1));
-}
-
-async fn changed_figures_go_on_from_what_was_used(bench: &Bench) {
-    let (spec, key) = (limit("per-client"), key("192.0.2.1"));
-    for _ in 0..4 {
-        bench.take(ask(&spec, &key, 10)).await;
-    }
-    assert_eq!(bench.left(ask(&spec, &key, 100)).await, 96, "a larger burst");
-    assert_eq!(bench.left(ask(&spec, &key, 5)).await, 1, "a smaller burst");
-    assert_eq!(bench.left(ask(&spec, &key, 2)).await, 0, "a burst below what was used");
-    let mut slower = ask(&spec, &key, 10);
-    slower.ask.algorithm = bucket("1/d", 10);
-    assert_eq!(bench.take(slower).await, Some(5), "another rate");
 }
 
 async fn what_is_given_back_can_be_taken_again(bench: &Bench) {

@@ -19,6 +19,6 @@ mod paths;
 mod redis_store;
 mod redisson;
 mod replay;
+mod time_of_day;
 mod twin;
 mod usage;
-mod wall;

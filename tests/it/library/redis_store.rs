@@ -131,17 +131,6 @@ async fn a_lost_script_is_loaded_again_within_the_request() {
 }
 
 #[tokio::test]
-async fn an_unknown_value_reads_as_a_new_bucket() {
-    let bench = Bench::start();
-    let (spec, key) = (limit("per-client"), key("203.0.113.7"));
-    for value in ["", "x", "\u{1}\u{1}\u{1}\u{1}", "a longer text of no meaning at all"] {
-        let () = bench.server.run(&["SET", "tidegate:{203.0.113.7}:per-client", value]);
-        let answer = bench.decide(&[ask(&spec, &key, 5)]).await;
-        assert_eq!(answer.remaining(0), 4, "{value:?}");
-    }
-}
-
-#[tokio::test]
 async fn a_key_of_another_type_is_its_limits_error_alone() {
     let bench = Bench::start();
     let (mut odd, good, ip) = (limit("odd"), limit("good"), key("203.0.113.7"));

@@ -1,8 +1,7 @@
 //! How the proxy starts and stops.
 
 use std::io::{BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::Stdio;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::mpsc::channel;
 
 use crate::support::client::{Connection, get};
@@ -11,7 +10,6 @@ use crate::support::metrics::Metrics;
 use crate::support::port::Port;
 use crate::support::proxy::Proxy;
 use crate::support::redis::RedisServer;
-use crate::support::tidegate::program;
 use crate::support::upstream::{Upstream, read_request};
 use crate::support::{PATIENCE, wait_until};
 
@@ -272,22 +270,6 @@ fn every_address_is_listened_on() {
         assert_eq!(get(address, "/", &[]).status, 200, "{address}");
     }
     assert_eq!(api.last().header("x-forwarded-for").as_deref(), Some("::1"));
-}
-
-#[test]
-fn a_port_in_use_is_an_error_of_one_line() {
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = taken.local_addr().unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("proxy.toml");
-    let config = Proxy::answering().server(&format!("listen = \"{address}\""));
-    std::fs::write(&file, config.text()).unwrap();
-    let ended = program().arg("run").arg("--config").arg(&file).stdin(Stdio::null()).output();
-    let ended = ended.unwrap();
-    let said = String::from_utf8_lossy(&ended.stderr);
-    assert_eq!(ended.status.code(), Some(1), "{said}");
-    assert_eq!(said.trim_end().lines().count(), 1, "{said}");
-    assert!(said.contains(&address.to_string()), "{said}");
 }
 
 #[test]

@@ -2,7 +2,6 @@
 
 mod admin;
 mod api;
-mod basics;
 mod cli;
 mod connections;
 mod decide;
@@ -10,7 +9,6 @@ mod drain;
 mod http;
 mod limits;
 mod logs;
-mod lowered;
 mod overrides;
 mod readme;
 mod regression;

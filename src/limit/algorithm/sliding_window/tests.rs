@@ -96,23 +96,6 @@ fn changed_figures_keep_the_counters() {
     }
 }
 
-#[test]
-fn a_steady_caller_below_the_rate_is_not_starved() {
-    // A part of a token is rounded up. With a small count this refuses noticeably more.
-    for (count, most_refused) in [(1, 25), (10, 5), (60, 0), (100, 0), (999, 0)] {
-        let figures = params(count, MINUTE);
-        let (mut state, gap, requests) = (None, MINUTE * 10 / (count * 9), 50 * count);
-        let mut passed = 0;
-        for index in 0..requests {
-            let step = ask(&figures, state, 1, MaxWait::NONE, MIDNIGHT + 7 + index * gap);
-            passed += u64::from(step.decision.outcome == Outcome::Allow);
-            state = after(&step, state);
-        }
-        let refused = requests - passed;
-        assert!(refused <= most_refused, "{refused} of {requests} at {count}/m");
-    }
-}
-
 proptest! {
     #[test]
     fn no_interval_has_more_than_twice_the_count(

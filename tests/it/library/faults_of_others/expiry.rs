@@ -8,7 +8,7 @@ use tidegate::limit::rate::Cost;
 use tidegate::limit::time::Timestamp;
 use tidegate::limit::waiting::MaxWait;
 use tidegate::settings::LimitSpec;
-use tidegate::store::{BucketAsk, BucketKey, SWEEP_STEPS};
+use tidegate::store::{BucketAsk, BucketKey};
 
 use super::SECOND;
 use crate::library::cases::all_players::AllPlayers;
@@ -57,20 +57,6 @@ fn no_expiry_is_rounded_down_to_none() {
         log("1/1us"),
     ] {
         assert_eq!(players.passed(algorithm, [0, 0, 0]), 1, "{algorithm}");
-    }
-}
-
-/// A key that lives for two seconds, when the bucket takes 20 to fill: it is a new bucket then.
-#[test]
-fn a_bucket_of_20_at_1_a_second_is_not_full_again_after_3_s() {
-    let calls = || (0..20).map(|_| 0).chain((0..30).map(|_| 3 * SECOND));
-    let mut script = forgetful(1, 20, 2);
-    assert_eq!(calls().filter(|now| script(*now)).count(), 20 + 20);
-
-    let players = AllPlayers::start();
-    assert_eq!(players.passed(bucket("1/s", 20), calls()), 20 + 3);
-    for algorithm in [rolling("20/20s"), on_the_clock("20/20s"), sliding("20/20s"), log("20/20s")] {
-        assert_eq!(players.passed(algorithm, calls()), 20, "{algorithm}");
     }
 }
 
@@ -125,24 +111,6 @@ async fn nothing_is_left_in_redis_of_1000_keys_that_nobody_uses() {
     assert!(most >= 7, "there was something: {most}");
     drop(bench);
     wait_until("Redis is empty", || server.run::<u64>(&["DBSIZE"]) == 0);
-}
-
-/// The same of what a process keeps in its memory.
-#[tokio::test]
-async fn memory_shrinks_when_keys_are_idle() {
-    let bench = Bench::memory();
-    let mut algorithms = short();
-    algorithms.pop();
-    let specs = specs(algorithms.len());
-    for number in 0..1_000 {
-        let key = key(&number.to_string());
-        bench.decide_at(&asks(&specs, &key, &algorithms), Bench::now()).await;
-    }
-    assert_eq!(bench.shared.counters().keys, 6_000);
-    // Of the clock's windows a second later.
-    let later = Bench::now().plus(Duration::from_millis(1_400));
-    (0..SWEEP_STEPS).for_each(|_| bench.shared.sweep(later));
-    assert_eq!(bench.shared.counters().keys, 0);
 }
 
 /// Redis's clock.

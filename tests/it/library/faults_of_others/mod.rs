@@ -6,7 +6,7 @@ mod expiry;
 
 use tidegate::limit::algorithm::redisson::Sharing;
 use tidegate::limit::algorithm::{Algorithm, redisson};
-use tidegate::limit::decision::{Decision, Outcome};
+use tidegate::limit::decision::Outcome;
 
 use crate::library::cases::algorithms::SECOND;
 use crate::library::cases::all_players::{AllPlayers, request};
@@ -72,64 +72,4 @@ fn a_sliding_window_of_a_small_count_lets_fewer_through() {
         let passed = players.passed(sliding(&format!("{count}/s")), steady(count));
         assert_eq!(passed, expected, "{count}");
     }
-}
-
-/// What idle time gives is not cut to what the bucket holds.
-#[test]
-fn a_bucket_of_10_lets_no_17_through_after_idle_time() {
-    let calls = || (0..10).map(|_| 0).chain((0..30).map(|_| 1_700_000));
-    let (mut tokens, mut last) = (10, 0);
-    let mut script = |now: u64| {
-        tokens += (now - last) * 10 / SECOND;
-        last = now;
-        let passes = tokens > 0;
-        tokens -= u64::from(passes);
-        passes
-    };
-    assert_eq!(calls().filter(|now| script(*now)).count(), 10 + 17);
-
-    let players = AllPlayers::start();
-    for algorithm in [bucket("10/s", 10), rolling("10/s"), on_the_clock("10/s"), log("10/s")] {
-        assert_eq!(players.passed(algorithm, calls()), 10 + 10, "{algorithm}");
-    }
-    // Of the ten of the second before three tenths are inside.
-    assert_eq!(players.passed(sliding("10/s"), calls()), 10 + 7);
-}
-
-/// Limits that are asked one after the other, each of which takes as soon as it allows.
-#[test]
-fn a_limit_takes_nothing_where_another_refuses() {
-    let mut left = [9, 2];
-    let mut script = || {
-        left.iter_mut().all(|left| {
-            let passes = *left > 0;
-            *left -= i32::from(passes);
-            passes
-        })
-    };
-    assert_eq!((0..6).filter(|_| script()).count(), 2);
-    assert_eq!(left, [3, 0], "four were taken for nothing");
-
-    let kinds =
-        || [bucket("9/h", 9), rolling("9/h"), on_the_clock("9/h"), sliding("9/h"), log("9/h")];
-    let players = AllPlayers::start();
-    for first in kinds() {
-        for second in
-            [bucket("2/h", 2), rolling("2/h"), on_the_clock("2/h"), sliding("2/h"), log("2/h")]
-        {
-            for asked in [[first, second], [second, first]] {
-                assert_eq!(left_of(&players, asked, first), 7, "{asked:?}");
-            }
-        }
-    }
-}
-
-/// What remains of one of two limits after six calls, of which the other lets two pass.
-fn left_of(players: &AllPlayers, asked: [Algorithm; 2], of: Algorithm) -> u64 {
-    let events: Vec<_> = (0..6).map(|_| request(&asked, 0)).collect();
-    let said = players.play(&events);
-    let place = asked.iter().position(|algorithm| *algorithm == of).unwrap();
-    let Decision { outcome, remaining } = said[5][place];
-    assert_ne!(outcome, Outcome::Reject { retry_after: None });
-    remaining
 }

@@ -1,6 +1,6 @@
 //! Refusals that are known need no question to Redis, and are what Redis would have said.
 
-mod beside;
+mod other_limits;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -14,18 +14,6 @@ use super::{Bench, PATIENCE, now, until_decides};
 use crate::support::limits::{ask, key, limit};
 use crate::support::redis::RedisServer;
 
-#[tokio::test]
-async fn a_connection_that_the_server_closes_is_made_again() {
-    let server = RedisServer::start();
-    let bench = Bench::on(&server.url());
-    bench.until_redis_decides().await;
-    for _ in 0..3 {
-        let _: i64 = server.run(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
-        bench.until_redis_decides().await;
-    }
-    assert_eq!(bench.log.text(), "", "nothing a user waits for");
-}
-
 /// Only a request that failed told that the connection was closed.
 #[tokio::test]
 async fn a_connection_that_the_server_closes_is_made_again_before_a_request_needs_it() {

@@ -4,12 +4,12 @@ mod cluster;
 mod connections;
 mod limits;
 mod load;
-mod old;
+mod log_lines;
+mod old_server;
 mod rights;
 mod sentinels;
 mod server;
 mod slots;
-mod words;
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};

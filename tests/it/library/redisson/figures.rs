@@ -3,14 +3,11 @@
 use std::time::Duration;
 
 use tidegate::limit::algorithm::redisson::{Params, Sharing};
-use tidegate::limit::decision::Verdict;
-use tidegate::limit::key::Key;
 
-use super::{Bench, HOUR_MS, ask, ask_with, limiter, now, store};
+use super::{Bench, HOUR_MS, ask_with, limiter, now, store};
 use crate::support::bench::decide;
 use crate::support::java::Java;
-use crate::support::limits::{limit, no_key};
-use tidegate::store::BucketKey;
+use crate::support::limits::no_key;
 
 #[tokio::test]
 async fn a_rate_that_java_sets_counts_from_the_next_request_on() {
@@ -116,17 +113,4 @@ async fn per_client_each_process_has_its_own_permits() {
         assert_eq!(ids.len(), 2, "{keys:?}");
         assert!(ids.iter().all(|id| id.len() == 36), "{ids:?}");
     }
-}
-
-#[tokio::test]
-async fn a_limiter_of_a_key_is_called_by_its_values() {
-    let bench = Bench::start();
-    let mut spec = limiter("orders");
-    spec.key.sources = limit("shared").key.sources;
-    let key = BucketKey::from(Key::of([Some(&b"a|b%"[..])]));
-    let mut java = Java::new(&bench.server, "orders:a|b%");
-    java.try_set_rate(3, HOUR_MS);
-    let answer = bench.decide(&[ask(&spec, &key, 1)]).await;
-    assert_eq!(answer.verdict, Verdict::PASS);
-    assert_eq!(java.try_acquire(1), Some(1));
 }

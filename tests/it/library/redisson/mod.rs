@@ -177,16 +177,6 @@ async fn what_java_took_is_there_again_when_its_interval_is_over() {
 }
 
 #[tokio::test]
-async fn a_name_with_braces_gets_no_more_of_them() {
-    let bench = Bench::start();
-    let mut java = Java::new(&bench.server, "a:{tenant}:b");
-    java.try_set_rate(2, HOUR_MS);
-    assert_eq!(bench.take(&limiter("a:{tenant}:b"), 1).await, Ok(1));
-    assert_eq!(bench.keys(), ["a:{tenant}:b", "a:{tenant}:b:permits", "a:{tenant}:b:value"]);
-    assert_eq!(java.try_acquire(1), Some(0));
-}
-
-#[tokio::test]
 async fn the_wait_reaches_over_many_entries() {
     let bench = Bench::start();
     let mut java = Java::new(&bench.server, "orders");

@@ -14,45 +14,11 @@ use tidegate::store::{Decider, Unavailable};
 use tokio::time::Instant;
 
 use super::{Bench, HOUR_MS, ask, ask_with, deciders, limiter, now, permits, store_at};
-use crate::support::bench::{Answer, decide, store_spec, stores};
+use crate::support::bench::{decide, store_spec, stores};
 use crate::support::java::Java;
 use crate::support::limits::{ask as bucket_ask, key, limit, no_key};
 use crate::support::redis::{RedisServer, location, own_calls};
 use crate::support::until;
-
-#[tokio::test]
-async fn nothing_is_taken_where_another_limit_refuses() {
-    let bench = Bench::start();
-    let mut java = Java::new(&bench.server, "orders");
-    java.try_set_rate(10, HOUR_MS);
-    let (shared, bucket) = (limiter("orders"), limit("bucket"));
-    let mut node = limit("node");
-    node.scope = tidegate::limit::Scope::Node;
-    let key = key("x");
-    let asks = [bucket_ask(&node, &key, 9), ask(&shared, &key, 2), bucket_ask(&bucket, &key, 2)];
-    let remaining = |answer: &Answer| -> Vec<u64> {
-        answer.decisions.iter().map(|decision| decision.unwrap().remaining).collect()
-    };
-    for expected in [[8, 8, 1], [7, 6, 0]] {
-        let answer = bench.decide(&asks).await;
-        assert_eq!((answer.verdict, remaining(&answer)), (Verdict::PASS, expected.to_vec()));
-    }
-    let refused = bench.decide(&asks).await;
-    assert!(matches!(refused.verdict, Verdict::Refuse { by: 2, .. }));
-    assert_eq!(remaining(&refused), [7, 6, 0], "what there is once it is given back");
-    bench.until(6, 2).await;
-    // And the other way round: the limiter refuses.
-    assert_eq!(java.try_acquire(6), Some(0));
-    let fresh = crate::support::limits::key("y");
-    let asks =
-        [bucket_ask(&node, &fresh, 9), ask(&shared, &key, 2), bucket_ask(&bucket, &fresh, 2)];
-    let refused = bench.decide(&asks).await;
-    assert!(matches!(refused.verdict, Verdict::Refuse { by: 1, .. }));
-    assert_eq!(remaining(&refused), [9, 0, 2]);
-    for (limit, expected) in [(&asks[0], 9), (&asks[2], 2)] {
-        assert_eq!(bench.store.peek(limit, now()).await.unwrap().remaining, expected);
-    }
-}
 
 #[tokio::test]
 async fn a_request_that_leaves_gives_back_what_it_took() {

@@ -1,8 +1,8 @@
 //! The command line: what it prints where, and its exit codes.
 
+mod agreement;
 mod explain;
 mod files;
-mod odd_requests;
 mod replay;
 mod running;
 mod suggest;

@@ -10,54 +10,6 @@ use crate::support::client::Connection;
 use crate::support::proxy::Proxy;
 use crate::support::upstream::{Upstream, ok, read_head, read_request};
 
-#[test]
-fn an_answer_may_come_byte_by_byte() {
-    for (name, answer, body) in [
-        ("a length", "HTTP/1.1 200 OK\r\ncontent-length: 5\r\na: b\r\n\r\nhello", "hello"),
-        (
-            "interim answers",
-            "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: a\r\n\r\n\
-             HTTP/1.1 200 OK\r\ncontent-length: 5\r\na: b\r\n\r\nhello",
-            "hello",
-        ),
-        (
-            "chunks with extensions and trailers",
-            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\na: b\r\n\r\n\
-             5;x=y\r\nhello\r\n6 ; z\r\n world\r\n0\r\nsum: 1\r\n\r\n",
-            "hello world",
-        ),
-        ("until the end", "HTTP/1.1 200 OK\r\na: b\r\n\r\nhello", "hello"),
-        ("no body", "HTTP/1.1 204 No Content\r\na: b\r\n\r\n", ""),
-    ] {
-        let bytes = answer.as_bytes();
-        let api = Upstream::raw(move |mut stream| {
-            stream.set_nodelay(true).unwrap();
-            let mut reader = BufReader::new(stream.try_clone().unwrap());
-            while read_request(&mut reader).is_some() {
-                for byte in bytes {
-                    if stream.write_all(&[*byte]).is_err() {
-                        return;
-                    }
-                }
-                if bytes.starts_with(b"HTTP/1.1 200 OK\r\na") {
-                    return;
-                }
-            }
-        });
-        let proxy = Proxy::of_one_worker(&api).start();
-        let mut client = Connection::open(proxy.address);
-        for _ in 0..2 {
-            let reply = client.get("/", &[]);
-            assert_eq!(
-                (reply.text().as_str(), reply.header("a").as_deref()),
-                (body, Some("b")),
-                "{name}"
-            );
-            assert_eq!(reply.header("link"), None, "{name}");
-        }
-    }
-}
-
 /// Which connection of the API a request came on is told by how many came before it there.
 #[test]
 fn a_connection_with_an_unclean_answer_is_not_kept() {

@@ -7,37 +7,6 @@ use crate::support::client::{Connection, raw};
 use crate::support::proxy::Proxy;
 use crate::support::upstream::{Upstream, ok, read_head};
 
-/// Says it byte by byte, each in a packet of its own.
-fn drip(client: &mut Connection, text: &str) {
-    for byte in text.as_bytes() {
-        client.send([*byte]);
-    }
-}
-
-#[test]
-fn requests_may_come_in_single_bytes() {
-    let api = Upstream::answering(|got| ok(&String::from_utf8_lossy(&got.body)));
-    let proxy = Proxy::of_one_worker(&api).start();
-    let mut client = Connection::open(proxy.address);
-    for (request, body, trailers) in [
-        ("GET /1 HTTP/1.1\r\nhost: a\r\nx: y\r\n\r\n", "", 0),
-        ("\r\nPOST /2 HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\nhello", "hello", 0),
-        (
-            "POST /3 HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\ntrailer: x-sum\r\n\r\n\
-             3;a=b\r\nhel\r\n0002 ; c=\"d\"\r\nlo\r\n0;e\r\nx-sum: 42\r\n\r\n",
-            "hello",
-            1,
-        ),
-        ("GET /4 HTTP/1.1\nhost: a\n\n", "", 0),
-    ] {
-        drip(&mut client, request);
-        assert_eq!(client.reply("POST").text(), body, "{request}");
-        assert_eq!(api.last().body, body.as_bytes(), "{request}");
-        assert_eq!(api.last().trailers.len(), trailers, "{request}");
-    }
-    assert_eq!(api.requests().len(), 4);
-}
-
 #[test]
 fn requests_in_one_packet_are_told_apart() {
     let api = Upstream::answering(|got| {
@@ -148,6 +117,10 @@ fn an_awaited_body_is_asked_for_once_and_only_if_it_is_read() {
     client.send("2\r\nhi\r\n");
     client.send("0\r\n\r\n");
     assert_eq!(client.any_reply("POST").text(), "hi");
+    assert_eq!(api.last().header("expect"), None);
+    // Who does not wait for it is served all the same.
+    client.send(format!("{head}content-length: 2\r\n\r\nhi"));
+    assert_eq!(client.reply("POST").text(), "hi");
     // There is no body to ask for, and HTTP/1.0 cannot be asked.
     client.send(format!("{head}\r\n"));
     assert_eq!(client.any_reply("POST").status, 200);

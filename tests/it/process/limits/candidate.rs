@@ -76,17 +76,6 @@ fn a_candidate_is_told_and_has_no_effect() {
 }
 
 #[test]
-fn a_larger_candidate_goes_on_where_its_limit_refuses() {
-    in_both_stores(|store, _| {
-        let limits = "[limits.client]\nrate = \"2/h\"\ncandidate = { rate = \"4/h\" }\n";
-        let proxy = proxy(store, limits);
-        assert_eq!(passed(&ask(&proxy, 6)), 2);
-        assert_eq!(counts(&proxy, "client"), [2, 4, 0]);
-        assert_eq!(counts(&proxy, "client:candidate"), [4, 0, 2]);
-    });
-}
-
-#[test]
 fn a_candidate_takes_whatever_the_other_limits_say() {
     in_both_stores(|store, _| {
         for scope in ["cluster", "node"] {

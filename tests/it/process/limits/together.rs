@@ -250,26 +250,6 @@ fn all_limits_take_or_none_does() {
 }
 
 #[test]
-fn the_rejection_names_the_limit_that_takes_longest() {
-    let mut proxy = believing()
-        .limit("quick", "key = [\"ip\"]\nrate = \"1/m\"")
-        .limit("slow", "key = [\"ip\"]\nrate = \"1/h\"")
-        .limit("wide", "key = [\"ip\"]\nrate = \"100/h\"")
-        .start();
-    assert_eq!(get(proxy.address, "/", &[]).status, 200);
-    let reply = get(proxy.address, "/", &[]);
-    assert_eq!(reply.status, 429);
-    assert_eq!(reply.violated(), ["quick", "slow"], "all that refuse, in the route's order");
-    let wait: u64 = reply.header("retry-after").unwrap().parse().unwrap();
-    assert!((3_500..=3_600).contains(&wait), "true for all of them together: {wait}");
-    assert!(proxy.stop().success());
-    let line = proxy.log.find("throttled").unwrap();
-    assert_eq!(line["limit"], "slow");
-    let wait = line["retry_after_ms"].as_u64().unwrap();
-    assert!((3_500_000..=3_600_000).contains(&wait), "{line}");
-}
-
-#[test]
 fn a_failed_request_that_counted_is_told_what_is_left() {
     let proxy = Proxy::to(nobody())
         .server("max_body_size = \"1KiB\"")

@@ -6,7 +6,7 @@ use super::waiting::{limited, said};
 use crate::support::client::{Connection, Reply, get, statuses};
 use crate::support::proxy::Proxy;
 use crate::support::redis::{RedisServer, in_both_stores};
-use crate::support::tidegate::{Tidegate, program};
+use crate::support::tidegate::program;
 use crate::support::wait_until;
 
 fn retry_after(reply: &Reply) -> i64 {
@@ -34,24 +34,6 @@ fn a_window_opens_at_a_keys_first_request() {
     assert_eq!(statuses(proxy.address, &[ann, ann, ann, bob]), [200, 200, 429, 200]);
     let refused = get(proxy.address, "/", ann);
     assert!((3_500..=3_600).contains(&retry_after(&refused)), "{}", retry_after(&refused));
-}
-
-#[test]
-fn a_window_on_the_clock_ends_with_it() {
-    // Shorter than a day, it begins at the multiples of its length since 1970.
-    const LENGTH: i64 = 8 * 3_600;
-    let proxy = Proxy::answering()
-        .limit("client", "rate = \"2/8h\"\nalgorithm = \"fixed-window\"\nalign = \"clock\"")
-        .start();
-    let left = || LENGTH - Timestamp::now().as_second() % LENGTH;
-    let before = left();
-    assert_eq!(statuses(proxy.address, &[&[], &[]]), [200, 200]);
-    let refused = get(proxy.address, "/", &[]);
-    let after = left();
-    if before >= after {
-        assert_eq!(refused.status, 429);
-        assert!((after..=before).contains(&retry_after(&refused)));
-    }
 }
 
 /// A regression: `t` was the window's whole length until its end.
@@ -147,20 +129,6 @@ fn a_monthly_quota_by_api_key_is_one_for_all_proxies() {
         assert!(partner.header("ratelimit").unwrap().starts_with("\"monthly\";r=4;"));
         assert_eq!(bytes.len(), 12);
         assert!((left - 1..=left + 60).contains(&(expires / 1_000)), "it goes when the month ends");
-    }
-}
-
-#[test]
-fn a_reload_keeps_what_was_counted() {
-    for algorithm in ["fixed-window", "sliding-window"] {
-        let file = |rate: &str| {
-            let limit = format!("rate = \"{rate}\"\nalgorithm = \"{algorithm}\"");
-            Proxy::answering().limit("all", &limit).text()
-        };
-        let proxy = Tidegate::start(&file("3/3650d"));
-        assert_eq!(statuses(proxy.address, &[&[], &[], &[], &[]]), [200, 200, 200, 429]);
-        proxy.reload(&file("5/3650d"));
-        assert_eq!(statuses(proxy.address, &[&[], &[], &[]]), [200, 200, 429], "{algorithm}");
     }
 }
 

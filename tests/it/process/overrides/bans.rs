@@ -114,19 +114,6 @@ fn an_operator_ends_a_ban_and_the_count_begins_anew() {
 }
 
 #[test]
-fn a_ban_ends_by_itself() {
-    in_both_stores(|store| {
-        let limit = LIMIT.replace("2h", "1s");
-        let proxy = by_user(&limit, store).start();
-        assert!(passes(&proxy, "b"));
-        reject(&proxy, "b", 3);
-        wait_until("the limit's own rate holds again", || !is_banned(&proxy, "b"));
-        proxy.log.wait("override ended", |_| true);
-        wait_until("nothing is left", || all(&proxy)["overrides"] == json!([]));
-    });
-}
-
-#[test]
 fn a_banned_client_gets_the_status_of_the_ban() {
     let ban = "ban = { after = 1, within = \"1h\", for = \"2h\", status = 403 }";
     let limits = format!(

@@ -8,7 +8,7 @@ use crate::support::client::get;
 use crate::support::proxy::Proxy;
 use crate::support::tidegate::Tidegate;
 use crate::support::tls::Folder;
-use crate::support::tokens::{Signer, jwks, part, sign};
+use crate::support::tokens::{Signer, part, sign};
 
 #[test]
 fn no_forged_token_verifies() {
@@ -24,51 +24,19 @@ fn no_forged_token_verifies() {
     assert_eq!(ask(proxy.address, &valid).status, 200);
     let (message, signature) = valid.rsplit_once('.').unwrap();
     let (head, payload) = message.split_once('.').unwrap();
-    let mut forged = vec![
+    let secret = EncodingKey::from_secret(signer.pair.public_key_pem().as_bytes());
+    let forged = [
         format!("{message}."),
-        format!("{message}.AAAA"),
         format!("{head}.{}.{signature}", part(&json!({ "sub": "other" }))),
-        format!("{}.{payload}.{signature}", part(&json!({ "alg": "ES384", "kid": "own" }))),
-        format!("{valid}.{valid}"),
+        format!("{}.{payload}.", part(&json!({ "alg": "none", "typ": "JWT" }))),
         format!("{}.{payload}.{signature}.a.b", part(&json!({ "alg": "dir", "enc": "A128GCM" }))),
         signer.token(&json!({ "sub": "a", "exp": 1_500_000_000 })),
-        signer.token(&json!({ "sub": "a", "nbf": 32_503_680_000_u64 })),
-        signer.token(&json!({ "sub": "a", "exp": "4102444800" })),
         Signer::new("own").of("root"),
         Signer::new("../../../etc/passwd").of("root"),
-        Signer::new("http://127.0.0.1:1/").of("root"),
         signer.token(&json!({ "sub": "root", "padding": "x".repeat(60 * 1024) })),
+        // The public key as the secret.
+        sign(&secret, Algorithm::HS256, &json!({ "alg": "HS256", "kid": "own" }), &claims),
     ];
-    for algorithm in ["none", "None", "NONE", "nOnE"] {
-        let head = part(&json!({ "alg": algorithm, "typ": "JWT" }));
-        forged.extend(["", signature].map(|signature| format!("{head}.{payload}.{signature}")));
-    }
-    // The public key as the secret, in every spelling that a verifier may have of it.
-    let pem = signer.pair.public_key_pem();
-    let jwk = signer.jwk();
-    for secret in [
-        pem.as_bytes(),
-        pem.trim().as_bytes(),
-        signer.pair.public_key_raw(),
-        jwks(&[&signer]).as_bytes(),
-        jwk.to_string().as_bytes(),
-    ] {
-        let key = EncodingKey::from_secret(secret);
-        for header in [
-            json!({ "alg": "HS256" }),
-            json!({ "alg": "HS256", "kid": "own" }),
-            json!({ "alg": "ES256" }),
-        ] {
-            forged.push(sign(&key, Algorithm::HS256, &header, &claims));
-        }
-    }
-    for header in [
-        json!({ "alg": "ES256", "kid": "own", "crit": ["b64"], "b64": false }),
-        json!({ "alg": "ES256", "kid": "own", "crit": ["exp"] }),
-    ] {
-        let key = EncodingKey::from_ec_der(&signer.pair.serialize_der());
-        forged.push(sign(&key, Algorithm::ES256, &header, &claims));
-    }
     for token in &forged {
         let reply = ask(proxy.address, token);
         assert_eq!(reply.status, 401, "{token}: {}", reply.text());
@@ -99,22 +67,6 @@ fn two_tokens_are_refused() {
         );
     }
     assert_eq!(statuses(&proxy, &[&a, &b]), [200, 200], "nothing was counted");
-}
-
-/// A client must not get a second bucket by another spelling of its token.
-#[test]
-fn no_spelling_of_a_token_is_another_client() {
-    let (folder, signer) = (Folder::new(), Signer::new("own"));
-    let tables = with_file(&folder, "main", &[&signer], "");
-    let limit = "key = [\"jwt:sub\"]\nmissing = \"skip\"";
-    let proxy = proxy(&tables, limit).start();
-    let token = signer.of("a");
-    assert_eq!(ask(proxy.address, &token).status, 200);
-    for scheme in ["bearer", "BEARER", "Bearer ", "Bearer\t", "Token", "JWT", ""] {
-        let value = format!("{scheme} {token}");
-        let reply = get(proxy.address, "/", &[("authorization", value.trim())]);
-        assert_eq!(reply.status, 429, "{value}");
-    }
 }
 
 /// APIs take a token behind any scheme, with padding or other unused bits in its signature, or with `Bearer ` in it, and

@@ -12,25 +12,14 @@ use crate::support::upstream::{Upstream, ok, read_head, read_request};
 
 #[test]
 fn a_strange_answer_is_a_502_and_the_client_stays_in_step() {
-    let huge = format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "y".repeat(1_000_000));
     for (name, answer) in [
-        ("nothing", ""),
         ("garbage", "\0\x01\x02 garbage\r\n\r\n"),
         ("words", "hello\r\n\r\n"),
-        ("SSH", "SSH-2.0-OpenSSH_9.2\r\n"),
-        ("half a head", "HTTP/1.1 200 OK\r\nx: y\r\n"),
-        ("a huge header", &huge),
-        ("a bad header", "HTTP/1.1 200 OK\r\nx y: z\r\n\r\n"),
-        ("a bad status", "HTTP/1.1 2x0 OK\r\n\r\n"),
         ("another version", "HTTP/7.1 200 OK\r\n\r\n"),
         ("a bad length", "HTTP/1.1 200 OK\r\ncontent-length: x\r\n\r\n"),
         ("two lengths", "HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nxx"),
         ("a coding", "HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n"),
         ("a coding alone", "HTTP/1.1 200 OK\r\ntransfer-encoding: gzip\r\n\r\nx"),
-        (
-            "chunked twice",
-            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
-        ),
         (
             "another protocol",
             "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\nHTTP/1.1 200 OK\r\n\r\n",

@@ -2,30 +2,28 @@
 
 mod addresses;
 mod answers;
+mod authenticated_connections;
 mod faults;
 mod h2c;
 mod h2c_breaks;
 mod h2c_costs;
 mod h2c_ends;
 mod https;
-mod large;
-mod many;
+mod large_heads;
 mod on_abort;
 mod peers;
 mod ports;
-mod private;
+mod several_servers;
 mod shares;
 mod silent;
 
 use std::io::{BufReader, Write as _};
-use std::net::TcpListener;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier};
 
 use crate::support::PATIENCE;
 use crate::support::client::{Connection, get};
 use crate::support::metrics::Metrics;
-use crate::support::port::Port;
 use crate::support::proxy::Proxy;
 use crate::support::tidegate::Tidegate;
 use crate::support::upstream::{Upstream, nobody, nobody_accepts, ok, read_head, read_request};
@@ -125,19 +123,6 @@ fn no_server_at_all_is_a_502_that_is_told() {
     assert!(said.contains(&format!("cannot connect to {url}")), "{said}");
     assert!(said.contains("refused"), "{said}");
     assert!(said.contains("\"route\":\"/{*rest}\""), "{said}");
-}
-
-#[test]
-fn a_server_that_comes_back_is_used_again() {
-    let port = Port::hold();
-    let proxy = Proxy::of_one_worker(format!("http://{}", port.address)).start();
-    let mut client = Connection::open(proxy.address);
-    assert_eq!(client.get("/", &[]).status, 502);
-    let _server = Upstream::on(TcpListener::bind(port.address).unwrap(), |mut stream| {
-        let _ = read_request(&mut BufReader::new(&stream));
-        let _ = stream.write_all(&ok("back"));
-    });
-    crate::support::wait_until("it answers", || client.get("/", &[]).status == 200);
 }
 
 #[test]

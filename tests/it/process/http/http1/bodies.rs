@@ -5,7 +5,7 @@ use std::io::BufReader;
 use super::pair;
 use crate::support::client::{Connection, raw};
 use crate::support::proxy::Proxy;
-use crate::support::upstream::{Upstream, ok, read_request};
+use crate::support::upstream::{Upstream, read_request};
 
 #[test]
 fn chunks_for_a_client_of_http_1_0_end_with_the_connection() {
@@ -17,42 +17,6 @@ fn chunks_for_a_client_of_http_1_0_end_with_the_connection() {
     let reply = client.reply("GET");
     assert_eq!(reply.header("transfer-encoding"), None);
     assert_eq!(reply.text(), "hi");
-}
-
-#[test]
-fn bodies_pass_by_length_and_in_chunks() {
-    let api = Upstream::answering(|got| match got.path() {
-        "/chunks" => {
-            let mut answer = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
-            for piece in got.body.chunks(1000) {
-                answer.extend(format!("{:x}\r\n", piece.len()).bytes());
-                answer.extend(piece);
-                answer.extend(b"\r\n");
-            }
-            answer.extend(b"0\r\n\r\n");
-            answer
-        }
-        _ => ok(&String::from_utf8_lossy(&got.body)),
-    });
-    let proxy = Proxy::of_one_worker(&api).start();
-    let mut client = Connection::open(proxy.address);
-    let body: Vec<_> = (0..100_000).map(|n| b'a' + u8::try_from(n % 26).unwrap()).collect();
-    for path in ["/length", "/chunks"] {
-        let reply = client.request("POST", path, &[], &body);
-        assert_eq!(reply.body, body, "{path}");
-        assert_eq!(api.last().header("content-length").as_deref(), Some("100000"), "{path}");
-        client
-            .send(format!("POST {path} HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"));
-        for piece in body.chunks(7000) {
-            client.send(format!("{:X}\r\n", piece.len()));
-            client.send(piece);
-            client.send("\r\n");
-        }
-        client.send("0\r\n\r\n");
-        assert_eq!(client.reply("POST").body, body, "{path}");
-        assert_eq!(api.last().body, body, "{path}");
-        assert_eq!(api.last().header("content-length"), None, "{path}");
-    }
 }
 
 #[test]
@@ -156,23 +120,6 @@ fn a_length_said_twice_is_said_once() {
             assert_eq!(reply.header("content-length").as_deref(), Some("2"), "{method} {fields}");
         }
     }
-}
-
-#[test]
-fn the_proxy_asks_for_an_awaited_body_itself() {
-    let (api, proxy) = pair();
-    let mut client = Connection::open(proxy.address);
-    client.send("POST / HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\n");
-    assert_eq!(client.any_reply("POST").status, 100);
-    client.send("hi");
-    assert_eq!(client.any_reply("POST").status, 200);
-    assert_eq!(api.last().body, b"hi");
-    assert_eq!(api.last().header("expect"), None);
-    // Who does not wait for it is served all the same.
-    client
-        .send("POST / HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\nho");
-    assert_eq!(client.reply("POST").status, 200);
-    assert_eq!(api.last().body, b"ho");
 }
 
 /// A client that is told that the connection is kept, and sees no length, may take the body for empty.

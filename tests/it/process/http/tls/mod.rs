@@ -79,27 +79,15 @@ fn a_client_that_offers_both_protocols_gets_http_2() {
 }
 
 #[test]
-fn a_client_that_offers_http_1_1_gets_it() {
+fn a_client_that_offers_http_1_1_or_nothing_gets_it_and_one_of_another_protocol_is_refused() {
     let place = Place::new();
     let proxy = place.start();
-    let mut client = Connection::open_tls(proxy.address, &place.client(), "a.test");
-    assert_eq!(client.stream.conn.alpn_protocol(), Some(HTTP_1_1));
-    assert_eq!(client.get("/hello", &[]).text(), "/hello");
-}
-
-#[test]
-fn a_client_that_offers_no_protocol_gets_http_1_1() {
-    let place = Place::new();
-    let proxy = place.start();
-    let mut client = Connection::open_tls(proxy.address, &place.folder.client(&[], None), "a.test");
-    assert_eq!(client.stream.conn.alpn_protocol(), None);
-    assert_eq!(client.get("/hello", &[]).text(), "/hello");
-}
-
-#[test]
-fn a_client_that_offers_another_protocol_alone_is_refused() {
-    let place = Place::new();
-    let proxy = place.start();
+    for (offered, agreed) in [(&[HTTP_1_1][..], Some(HTTP_1_1)), (&[], None)] {
+        let client = place.folder.client(offered, None);
+        let mut client = Connection::open_tls(proxy.address, &client, "a.test");
+        assert_eq!(client.stream.conn.alpn_protocol(), agreed);
+        assert_eq!(client.get("/hello", &[]).text(), "/hello");
+    }
     let client = place.folder.client(&[b"spdy/3"], None);
     let refused = shake_hands(proxy.address, &client, "a.test").err().unwrap();
     assert!(refused.to_string().contains("NoApplicationProtocol"), "{refused}");

@@ -66,24 +66,6 @@ fn what_this_process_decided_is_settled_here() {
 }
 
 #[test]
-fn what_the_last_response_used_is_settled_before_the_end() {
-    let slow = Slow::answering(|_| answer(200, "x-used: 0\r\n", b""));
-    let place = Place::redis();
-    let mut proxy = place.before(&slow.api).limit("used", HEADER).start();
-    let mut client = Connection::open(proxy.address);
-    client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
-    slow.wait_for(1);
-    let server = place.server.as_ref().unwrap();
-    assert!(server.run::<bool>(&["EXISTS", "tidegate:used"]), "reserved");
-    proxy.signal("TERM");
-    proxy.log.wait("draining", |_| true);
-    slow.go.send(()).unwrap();
-    assert_eq!(client.reply("GET").status, 200);
-    assert!(proxy.wait().success());
-    assert!(!server.run::<bool>(&["EXISTS", "tidegate:used"]), "all was given back");
-}
-
-#[test]
 fn a_process_that_ends_waits_for_what_it_settles() {
     let slow = Slow::answering(|_| answer(200, "x-used: 0\r\n", b""));
     let place = Place::redis();

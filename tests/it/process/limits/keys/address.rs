@@ -16,51 +16,23 @@ fn by_address_as_trusted_proxies_say_it() {
         "key = [\"ip\"]",
         &[
             (&from("203.0.113.1"), 200),
-            (&from("203.0.113.1"), 429),
             (&from("203.0.113.2"), 200),
             // What stands left of the first stranger, the client itself may have written.
-            (&from("6.6.6.6, 203.0.113.1"), 429),
-            (&from("6.6.6.7,203.0.113.1 , 10.1.2.3,127.0.0.9"), 429),
-            (&from("203.0.113.1:4711"), 429),
-            // Several lines are one list.
+            (&from("6.6.6.7, 203.0.113.1:4711 , 64:ff9b::10.1.2.3,127.0.0.9"), 429),
+            // Several lines are one list. Other fields are not read.
             (&[("x-forwarded-for", "6.6.6.6"), ("x-forwarded-for", "203.0.113.1")], 429),
+            (&[("x-forwarded-for", "203.0.113.1"), ("forwarded", "for=6.6.6.6")], 429),
+            (&[("x-forwarded-for", "203.0.113.1"), ("x-real-ip", "6.6.6.6")], 429),
             (&from("::ffff:203.0.113.1"), 429),
-            (&from("[::ffff:203.0.113.1]:80"), 429),
-            // So does an IPv6 address that carries an IPv4 address.
-            (&from("::ffff:0:203.0.113.1"), 429),
-            (&from("64:ff9b::cb00:7101"), 429),
-            (&from("[64:ff9b::203.0.113.1]:80"), 429),
-            (&from("203.0.113.1, 64:ff9b::10.1.2.3"), 429),
-            (&from("64:ff9b::203.0.113.3"), 200),
-            (&from("203.0.113.3"), 429),
             // IPv6 clients count by their network.
             (&from("2001:db8::1"), 200),
             (&from("2001:db8::ffff:1"), 429),
             (&from("2001:db8:0:1::1"), 200),
             // What is unreadable ends the trust: the client is the proxy in front of it.
             (&from("203.0.113.77, junk"), 200),
-            (&from("203.0.113.78, junk"), 429),
             (&[], 429),
-            (&from("203.0.113.79, , 10.0.0.7"), 200),
-            (&from("203.0.113.80, unknown, 10.0.0.7"), 429),
         ],
     );
-}
-
-#[test]
-fn by_address_whatever_other_headers_say() {
-    let forged: [(&str, &str); 5] = [
-        ("forwarded", "for=6.6.6.6"),
-        ("x-real-ip", "6.6.6.6"),
-        ("x-client-ip", "6.6.6.6"),
-        ("cf-connecting-ip", "6.6.6.6"),
-        ("true-client-ip", "6.6.6.6"),
-    ];
-    let mut steps: Vec<(Vec<(&str, &str)>, u16)> =
-        vec![(vec![("x-forwarded-for", "203.0.113.1")], 200)];
-    steps.extend(forged.map(|forged| (vec![("x-forwarded-for", "203.0.113.1"), forged], 429)));
-    let steps: Vec<_> = steps.iter().map(|(headers, status)| (&headers[..], *status)).collect();
-    check_headers(TRUSTED, "key = [\"ip\"]", &steps);
 }
 
 #[test]

@@ -100,27 +100,11 @@ fn by_path_in_any_spelling() {
         "/{*rest}",
         &[
             ("/a/b", 200),
-            ("/a/b?x=1", 429),
-            ("/%61/b", 429),
-            ("/a/%62", 429),
-            ("//a///b", 429),
-            ("/./a/b", 429),
-            ("/x/../a/b", 429),
-            ("/x/%2e%2E/a/b", 429),
-            ("/a;v=1/b;w", 429),
+            ("//x/%2e%2E/%61/./b;w?x=1", 429),
             ("/a/b/", 200),
             ("/A/b", 200),
-            ("/a/%C3%BC", 200),
-            ("/a/%c3%bc", 429),
-            ("/m@n:o!p", 200),
-            ("/m%40n%3ao%21p", 429),
-            // Nobody can tell what the API makes of these.
+            // Nobody can tell what the API makes of it.
             ("/a%2Fb", 400),
-            ("/a%5cb", 400),
-            ("/a\\b", 400),
-            ("/a%00", 400),
-            ("/a%zz", 400),
-            ("/a/..;x/b", 400),
         ],
     );
 }
@@ -212,37 +196,9 @@ fn by_header() {
             (&[("x_api_key", "new")], 400),
             (&[("x-api_key", "new")], 400),
             (&[("x-api-key", "d"), ("x_api_key", "c")], 400),
+            (&[("x.api.key", "new")], 400),
+            (&[("x-api-key", "d"), ("x!api~key", "c")], 400),
             (&[("xapikey", "new")], 429),
-        ],
-    );
-}
-
-/// Who had one token had a bucket for each way to write its scheme.
-#[test]
-fn by_credentials_in_any_spelling() {
-    let authorization = |value| [("authorization", value)];
-    check_headers(
-        "",
-        "key = [\"header:authorization\"]\n\
-         overrides = [{ key = [\"bearer known\"], rate = \"0/s\" }]",
-        &[
-            (&authorization("Bearer abc"), 200),
-            (&authorization("bearer abc"), 429),
-            (&authorization("BEARER   abc"), 429),
-            (&authorization("Bearer\tabc"), 429),
-            (&authorization("Bearer ABC"), 200),
-            // Some APIs read the first word alone.
-            (&authorization("Bearer abc x"), 400),
-            (&authorization("Bearer known"), 429),
-            (&authorization("Basic YTpi"), 200),
-            (&authorization("basic YTpi"), 429),
-            // And some pass over what is no base64.
-            (&authorization("Basic YT!pi"), 429),
-            (&authorization("Basic YTpi=="), 429),
-            (&authorization("Basic YTpi x"), 400),
-            // The last word is the token, whatever stands in front of it.
-            (&authorization("abc"), 429),
-            (&[("authorization", "abc"), ("authorization", "abc")], 400),
         ],
     );
 }

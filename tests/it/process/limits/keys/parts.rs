@@ -1,28 +1,6 @@
 //! Keys of several parts.
 
-use super::{Step, check, check_headers};
-
-#[test]
-fn two_keys_never_meet() {
-    check_headers(
-        "",
-        "key = [\"header:x-a\", \"header:x-b\"]",
-        &[
-            (&[("x-a", "1|2"), ("x-b", "3")], 200),
-            (&[("x-a", "1"), ("x-b", "2|3")], 200),
-            (&[("x-a", "1%7C2"), ("x-b", "3")], 200),
-            (&[("x-a", "1")], 200),
-            (&[("x-a", "1"), ("x-b", "")], 200),
-            (&[("x-a", "1"), ("x-b", "%-")], 200),
-            (&[("x-b", "1")], 200),
-            (&[("x-a", ""), ("x-b", "1")], 200),
-            (&[("x-a", "%-"), ("x-b", "1")], 200),
-            // And the same one is the same.
-            (&[("x-b", "3"), ("x-a", "1|2")], 429),
-            (&[("x-a", "1")], 429),
-        ],
-    );
-}
+use super::{Step, check};
 
 #[test]
 fn each_part_counts() {

@@ -172,21 +172,6 @@ fn a_cookie_has_one_bucket_however_it_is_called() {
     }
 }
 
-#[test]
-fn a_header_has_one_bucket_however_it_is_called() {
-    check_headers(
-        "",
-        "key = [\"header:x-api-key\"]\nmissing = \"skip\"",
-        &[
-            (&[("x-api-key", "K")], 200),
-            (&[("x.api.key", "K")], 400),
-            (&[("x_api~key", "K")], 400),
-            (&[("x-api-key", "N"), ("x!api!key", "K")], 400),
-            (&[("x-apikey", "K")], 200),
-        ],
-    );
-}
-
 /// A path's parameter and an override's value have blanks too.
 #[test]
 fn all_values_are_read_without_blanks() {

@@ -107,8 +107,11 @@ fn a_leaky_bucket_holds_its_queue_and_rejects_one_more() {
 #[test]
 fn a_leaky_bucket_without_patience_holds_nobody() {
     in_both_stores(|store| {
-        let proxy = limited(&format!("{LEAKY}wait = \"0s\"\n")).store(store).start();
-        assert_eq!([(); 2].map(|()| user(proxy.address, "a").status), [200, 429]);
+        for holds_nobody in ["wait = \"0s\"", "max_waiting = 0"] {
+            let proxy = limited(&format!("{LEAKY}{holds_nobody}\n")).store(store).start();
+            let statuses = [(); 2].map(|()| user(proxy.address, holds_nobody).status);
+            assert_eq!(statuses, [200, 429], "{holds_nobody}");
+        }
     });
 }
 
@@ -221,12 +224,6 @@ fn only_so_many_wait() {
         wait_until("the others have left", || held(&proxy) == 2.0);
         assert_eq!(user(proxy.address, "a").status, 429, "half, though places are free");
     });
-}
-
-#[test]
-fn where_nobody_may_wait_a_leaky_bucket_only_spaces() {
-    let proxy = limited(&format!("{LEAKY}max_waiting = 0\n")).start();
-    assert_eq!((user(proxy.address, "a").status, user(proxy.address, "a").status), (200, 429));
 }
 
 #[test]

@@ -59,14 +59,6 @@ async fn what_the_url_has_wrong_is_told_in_redis_s_words_and_with_what_to_do() {
 }
 
 #[tokio::test]
-async fn a_password_that_is_right() {
-    let server = RedisServer::start_with(&["--requirepass", "right"]);
-    let bench = Bench::on(&format!("redis://:right@127.0.0.1:{}", server.port()));
-    bench.until_redis_decides().await;
-    assert_eq!(bench.log.text(), "");
-}
-
-#[tokio::test]
 async fn a_further_reason_for_which_it_stays_away_is_told_once() {
     let mut server = RedisServer::start();
     let bench = Bench::on(&server.url());

@@ -268,17 +268,6 @@ fn retries_are_no_more_than_a_tenth_of_the_requests() {
 }
 
 #[test]
-fn a_retry_goes_to_another_server() {
-    let broken = Upstream::answering(|_| Vec::new());
-    let well = Upstream::echoing();
-    let proxy = with_servers(&[broken.url(), well.url()], "balance = \"round-robin\"");
-    let mut client = Connection::open(proxy.address);
-    assert!((0..20).all(|_| client.get("/", &[]).status == 200));
-    assert!(broken.requests().len() < 10, "it is set aside: {}", broken.requests().len());
-    assert_eq!(proxy.log.count("upstream failed"), 0);
-}
-
-#[test]
 fn each_retry_goes_to_a_server_that_has_not_failed_yet() {
     for balance in ["\"round-robin\"", "\"least-requests\"", "\"hash\"\nhash_key = [\"path\"]"] {
         let broken = [0, 1].map(|_| Upstream::answering(|_| Vec::new()));
