@@ -145,36 +145,24 @@ mod tests {
 
     #[test]
     fn clients_are_counted_by_their_network() {
-        for (address, prefix, network) in [
-            ("192.0.2.1", 64, "192.0.2.1"),
-            ("::ffff:192.0.2.1", 64, "192.0.2.1"),
-            ("::ffff:0:192.0.2.1", 64, "192.0.2.1"),
-            ("64:ff9b::192.0.2.1", 64, "192.0.2.1"),
-            ("64:ff9b::1:192.0.2.1", 64, "64:ff9b::"),
-            ("64:ff9b:1::192.0.2.1", 64, "64:ff9b:1::"),
-            ("::192.0.2.1", 64, "::"),
-            ("2001:db8:1:2:3::4", 64, "2001:db8:1:2::"),
-            ("2001:db8:1:2:3::4", 128, "2001:db8:1:2:3::4"),
-            ("ffff::1", 1, "8000::"),
+        for (address, v4, v6, network) in [
+            ("192.0.2.1", 32, 64, "192.0.2.1"),
+            ("::ffff:192.0.2.1", 32, 64, "192.0.2.1"),
+            ("::ffff:0:192.0.2.1", 32, 64, "192.0.2.1"),
+            ("64:ff9b::192.0.2.1", 32, 64, "192.0.2.1"),
+            ("64:ff9b::1:192.0.2.1", 32, 64, "64:ff9b::"),
+            ("64:ff9b:1::192.0.2.1", 32, 64, "64:ff9b:1::"),
+            ("::192.0.2.1", 32, 64, "::"),
+            ("2001:db8:1:2:3::4", 24, 64, "2001:db8:1:2::"),
+            ("2001:db8:1:2:3::4", 32, 128, "2001:db8:1:2:3::4"),
+            ("ffff::1", 32, 1, "8000::"),
+            ("203.0.113.7", 24, 64, "203.0.113.0"),
+            ("::ffff:203.0.113.7", 24, 64, "203.0.113.0"),
+            ("203.0.113.7", 31, 64, "203.0.113.6"),
+            ("203.0.113.7", 1, 64, "128.0.0.0"),
         ] {
-            let prefixes = ClientPrefixes { v4: 32, v6: prefix };
-            let found = client_network(address.parse().unwrap(), prefixes);
-            assert_eq!(found.to_string(), network);
-        }
-    }
-
-    #[test]
-    fn ipv4_clients_can_be_counted_by_their_network() {
-        for (address, prefix, network) in [
-            ("203.0.113.7", 24, "203.0.113.0"),
-            ("::ffff:203.0.113.7", 24, "203.0.113.0"),
-            ("203.0.113.7", 31, "203.0.113.6"),
-            ("203.0.113.7", 1, "128.0.0.0"),
-            ("2001:db8:1:2:3::4", 24, "2001:db8:1:2::"),
-        ] {
-            let prefixes = ClientPrefixes { v4: prefix, ..ClientPrefixes::default() };
-            let found = client_network(address.parse().unwrap(), prefixes);
-            assert_eq!(found.to_string(), network);
+            let found = client_network(address.parse().unwrap(), ClientPrefixes { v4, v6 });
+            assert_eq!(found.to_string(), network, "{address}");
         }
     }
 

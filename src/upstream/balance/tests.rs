@@ -62,14 +62,6 @@ fn indices(servers: &[Rc<Server>], clients: u32) -> Vec<usize> {
 }
 
 #[test]
-fn round_robin_takes_turns() {
-    let servers = servers(&[1, 1, 1]);
-    let chooser = chooser(Balance::RoundRobin, &servers);
-    let chosen: Vec<_> = (0..6).filter_map(|_| chooser.choose(&servers, &[], None)).collect();
-    assert_eq!(chosen, [0, 1, 2, 0, 1, 2]);
-}
-
-#[test]
 fn round_robin_spreads_the_turns_of_a_heavy_server() {
     let servers = servers(&[5, 1, 1]);
     let chooser = chooser(Balance::RoundRobin, &servers);

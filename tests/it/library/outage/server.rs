@@ -117,13 +117,3 @@ async fn an_outage_is_one_for_all_workers() {
     bench.assert_recovers("one worker").await;
     until_decides(&other, "192.0.2.1").await;
 }
-
-#[test]
-fn a_decision_can_move_between_threads() {
-    fn assert_send<T: Send>(_: T) {}
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let _entered = runtime.enter();
-    let server = RedisServer::absent();
-    let bench = Bench::on(&server.url());
-    assert_send(decide(&bench.store, &[], now()));
-}
