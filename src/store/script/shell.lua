@@ -77,7 +77,7 @@ for bucket = 1, #keys do
     known = known + 1
   end
 end
--- The last ask of each bucket whose key may have the expiry of other figures.
+-- Of each bucket whose key may have the expiry of other figures: the last ask since the bucket was written.
 local aged = {}
 -- The bytes as they were read.
 local stored = known > 0 and { unpack(states) }
@@ -103,7 +103,8 @@ local expiries, format = {}, string.format
 local fresh = {}
 -- The receipts of the requests that want them.
 local receipts
--- The bucket's state and its entry in `written` before each ask of a request. The last ask needs neither.
+-- The bucket's state, and its entries in `written` and `aged`, before each ask of a request takes. The last ask needs
+-- none of them.
 local before = {}
 local index, ends = 1, #plan
 while index < ends do
@@ -140,6 +141,9 @@ while index < ends do
           decide(ask[1], ask[4], ask[2], -1 - ask[5], state, now, ask[6], ask[7])
         states[bucket], written[bucket] = taken or false, expiry or written[bucket] or true
         wait, remaining, taken = 0, 0, nil
+        if aged[bucket] then
+          aged[bucket] = nil
+        end
       end
     elseif state then
       wait, remaining, moved, taken, expiry, receipt =
@@ -147,7 +151,7 @@ while index < ends do
       if moved == true then
         -- The bucket goes back with the clock even if the request is refused.
         local _, _, _, kept, kept_expiry = decide(ask[1], ask[4], 0, 0, state, now)
-        states[bucket], written[bucket] = kept, kept_expiry
+        states[bucket], written[bucket], aged[bucket] = kept, kept_expiry, nil
       elseif moved ~= nil then
         aged[bucket] = ask
       end
@@ -168,7 +172,7 @@ while index < ends do
       noted[#noted + 1] = receipt or 0
     end
     if n < count then
-      before[2 * n - 1], before[2 * n] = states[bucket], written[bucket]
+      before[3 * n - 2], before[3 * n - 1], before[3 * n] = states[bucket], written[bucket], aged[bucket]
     end
     if way == 'look' then
       pass = false
@@ -187,6 +191,9 @@ while index < ends do
       entries[n] = taken
     elseif taken then
       states[bucket], written[bucket] = taken, expiry or written[bucket] or true
+      if aged[bucket] then
+        aged[bucket] = nil
+      end
     end
     if wait == 0 then
       said = said + 1
@@ -221,7 +228,7 @@ while index < ends do
     for n = count - 1, 1, -1 do
       local bucket, way = plan[first + 2 * n - 1], terms[plan[first + 2 * n]][3]
       if void or way ~= 'candidate' then
-        states[bucket], written[bucket] = before[2 * n - 1], before[2 * n]
+        states[bucket], written[bucket], aged[bucket] = before[3 * n - 2], before[3 * n - 1], before[3 * n]
       end
     end
     said = said_before
@@ -239,7 +246,18 @@ end
 
 -- 4. WRITE each bucket that has changed. Expiries are in whole milliseconds, rounded up.
 for bucket = 1, #keys do
-  local expiry = written[bucket]
+  local expiry, ask = written[bucket], aged[bucket]
+  if ask then
+    -- The last ask took nothing. By its figures the key may have to live longer than it does.
+    local _, _, lives, _, ends = decide(ask[1], ask[4], 0, 0, states[bucket], now)
+    if ends and ends > (lives or 0) then
+      if expiry then
+        expiry = ends
+      else
+        call('PEXPIREAT', keys[bucket], format('%d', ends / 1000 + 1))
+      end
+    end
+  end
   if expiry then
     local state = states[bucket]
     if not state then
@@ -257,13 +275,6 @@ for bucket = 1, #keys do
         -- With GET the command answers with the old value, and not with OK.
         call('SET', keys[bucket], state, 'PXAT', text, 'GET')
       end
-    end
-  elseif aged[bucket] then
-    -- Nothing was taken. The key may still have the expiry of other figures, and would expire too early.
-    local ask = aged[bucket]
-    local _, _, lives, _, expiry = decide(ask[1], ask[4], 0, 0, states[bucket], now)
-    if expiry and expiry > (lives or 0) then
-      call('PEXPIREAT', keys[bucket], format('%d', expiry / 1000 + 1))
     end
   end
 end

@@ -99,8 +99,6 @@ struct Bucket {
     under: Option<Algorithm>,
     /// In the process: when the bucket is full by the figures of its last request. From then on it is a new one.
     full_at: Option<Timestamp>,
-    /// The call that wrote it.
-    written_by: usize,
     /// For each call that took nothing: when the bucket is full by the figures of its last request.
     aged: Vec<(usize, Option<Timestamp>)>,
     log: Log,
@@ -212,21 +210,18 @@ impl Pure {
                 if self.last_request.replace(now) != Some(now) {
                     self.calls += 1;
                 }
-                let call = self.calls;
+                let (call, kept) = (self.calls, self.kept);
                 for (asked, change) in asked.iter().zip(decided.changes) {
                     let bucket = self.bucket(asked);
-                    if change.state().is_some() {
-                        bucket.written_by = call;
-                    } else if bucket.written_by != call {
-                        bucket.age(&asked.ask.algorithm, (call, now));
+                    let algorithm = &asked.ask.algorithm;
+                    match change.state() {
+                        Some(state) => {
+                            let state = kept.state(state, algorithm);
+                            bucket.write(algorithm, state, (number, now));
+                        }
+                        None => bucket.age(algorithm, (call, now)),
                     }
-                    if let Some(state) = change.state() {
-                        let algorithm = &asked.ask.algorithm;
-                        let state = self.kept.state(state, algorithm);
-                        self.bucket(asked).write(algorithm, state, (number, now));
-                    }
-                    let full_at = self.kept.full_at(&asked.ask.algorithm);
-                    let bucket = self.bucket(asked);
+                    let full_at = kept.full_at(algorithm);
                     bucket.full_at = bucket.state.and_then(full_at);
                 }
                 self.requests.push((asked.clone(), noted));

@@ -69,6 +69,19 @@ pub(super) const ROWS: &[Row] = &[
          399ms take 1 now: no 1ms 0
          400ms take 1 now: go 0",
     ),
+    // At 100/s with six missing, the key is written with the expiry of that rate. At 3/s it is full after two seconds.
+    row(
+        "token bucket: a refusal at a slower rate keeps the bucket until it is full at that rate",
+        &["rate = '10/s'"],
+        (10, Some(1)),
+        "0s        take 4: go 6
+         0s        rate 100/s
+         0s        take 2: go 94
+         0s        rate 3/s
+         0s        take 1: no 1333334us 0
+         1333333us take 1: no 1us 0
+         1333334us take 1: go 0",
+    ),
     // A token is six minutes. 25 are missing of ten: 16 must come before one is there.
     row(
         "token bucket: what was used more is owed",
