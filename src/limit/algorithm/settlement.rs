@@ -60,9 +60,16 @@ impl Receipt {
     /// The receipt of a request for which nothing can be given back.
     pub const NONE: Self = Self::new(Timestamp::MIN);
 
+    /// Names no request: what was taken last is given back, as far as it is missing.
+    pub const NEWEST: Self = Self::new(Timestamp::MAX);
+
     /// The receipt for which a store has kept this time.
     pub const fn new(time: Timestamp) -> Self {
         Self { time, written: None }
+    }
+
+    pub(super) fn is_newest(self) -> bool {
+        self.time == Self::NEWEST.time
     }
 
     /// The time that a store keeps for this receipt.

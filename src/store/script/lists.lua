@@ -174,8 +174,11 @@ function log.settle(key, ask, now)
   -- may have forgotten entries that still count. Nothing is given back to it.
   elseif not (newest and ask[6] > base and newest > ask[6])
     and call('ZCARD', key) < figures[1] + math.max(figures[1], MOST_BEYOND) then
-    local most = format('%d', math.min(-used, MOST_ENTRIES))
-    local found = call('ZREVRANGEBYSCORE', key, taken, taken, 'LIMIT', '0', most)
+    local most, from = format('%d', math.min(-used, MOST_ENTRIES)), taken
+    if ask[6] >= 2^53 - 1 then -- NEWEST
+      taken, from = format('%d', base), '0'
+    end
+    local found = call('ZREVRANGEBYSCORE', key, taken, from, 'LIMIT', '0', most)
     if found[1] then
       call('ZREM', key, unpack(found))
     end

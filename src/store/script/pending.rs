@@ -10,7 +10,6 @@ use crate::limit::Mode;
 use crate::limit::algorithm::{Algorithm, Difference, Receipt};
 use crate::limit::decide::{self, Ask, PerAsk};
 use crate::limit::decision::Outcome;
-use crate::limit::time::Timestamp;
 use crate::redis::{CallError, HashSlot, Router};
 use crate::store::bucket::{BucketAsk, Holder};
 use crate::store::name::BucketName;
@@ -91,7 +90,7 @@ impl Drop for PendingAsk<'_, '_> {
 /// a moment ago. A window or a list cannot: without a receipt it does not know where they were counted.
 fn receipt(reply: AskReply, ask: &Ask) -> Option<Receipt> {
     match ask.algorithm {
-        Algorithm::TokenBucket(_) => Some(reply.receipt.unwrap_or(Receipt::new(Timestamp::MAX))),
+        Algorithm::TokenBucket(_) => Some(reply.receipt.unwrap_or(Receipt::NEWEST)),
         _ => reply.receipt,
     }
 }
@@ -121,6 +120,7 @@ mod tests {
     use crate::limit::algorithm::token_bucket::Params;
     use crate::limit::decision::Decision;
     use crate::limit::rate::{Burst, Cost};
+    use crate::limit::time::Timestamp;
     use crate::limit::waiting::MaxWait;
 
     #[test]

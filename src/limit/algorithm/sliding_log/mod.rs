@@ -9,6 +9,7 @@
 //! twin in `sliding_log.lua` has a sorted set with one member for each permit.
 
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 
 use super::{BucketState, Difference, Settlement, Step, Want};
 use crate::limit::rate::{Burst, Cost, Interval, Rate};
@@ -159,7 +160,8 @@ impl Log {
 
     /// Corrects the list for a request that used more or less than it took. If the request used more, entries
     /// of the present time are added: at most [`MOST_ENTRIES`], even beyond the count. If it used less, entries
-    /// of its moment are removed, if the list still has them. Returns the new state: `None` for an empty list.
+    /// of its moment are removed, if the list still has them. For [`Receipt::NEWEST`](super::Receipt::NEWEST) these are
+    /// the newest entries that are not in the future. Returns the new state: `None` for an empty list.
     pub fn settle(
         &mut self,
         params: &Params,
@@ -183,7 +185,13 @@ impl Log {
                 if moment > base && newest.is_some_and(|newest| newest > moment) => {}
             // A list of full length may have forgotten entries that still count, so none is given back.
             Difference::Less(_) if self.entries.len() >= index(params.most()) => {}
-            Difference::Less(permits) => self.remove(moment, permits.min(MOST_ENTRIES)),
+            Difference::Less(permits) => {
+                let moments = match settled.receipt.is_newest() {
+                    true => Timestamp::MIN..=base,
+                    false => moment..=moment,
+                };
+                self.remove(moments, permits.min(MOST_ENTRIES));
+            }
         }
         self.forget(params, base);
         self.seen(params, Cost::ONE, base)
@@ -233,10 +241,10 @@ impl Log {
         }
     }
 
-    /// Removes up to `permits` entries of this moment, the last entries first.
-    fn remove(&mut self, at: Timestamp, permits: u64) {
-        let begin = self.entries.partition_point(|entry| entry.at < at);
-        let end = self.entries.partition_point(|entry| entry.at <= at);
+    /// Removes up to `permits` entries of these moments, the last entries first.
+    fn remove(&mut self, moments: RangeInclusive<Timestamp>, permits: u64) {
+        let begin = self.entries.partition_point(|entry| entry.at < *moments.start());
+        let end = self.entries.partition_point(|entry| entry.at <= *moments.end());
         self.entries.drain(begin.max(end.saturating_sub(index(permits)))..end);
     }
 

@@ -40,6 +40,9 @@ if ahead == 1 then
   next = next + cost
 elseif cost >= 0 then
   current = math.min(current + cost, 2^40 - 1) -- MOST_COUNTED
+elseif receipt >= 2^53 - 1 then -- NEWEST
+  previous = math.max(previous + math.min(current + cost, 0), 0)
+  current = math.max(current + cost, 0)
 else
   -- -1 is no window: that of the request is over.
   local window = former and former[1] <= now and -1 or receipt - receipt % interval

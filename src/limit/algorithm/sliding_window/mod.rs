@@ -154,7 +154,8 @@ fn reserve(state: State, cost: u64, ahead: u64) -> Option<State> {
 }
 
 /// The state after a request's real use is known; `None` if all counters are then zero. Tokens are given
-/// back from the counter of the request's window, if there still is a counter for that window.
+/// back from the counter of the request's window, if there still is a counter for that window. For
+/// [`Receipt::NEWEST`](super::Receipt::NEWEST) they are given back from this window, then from the one before.
 pub(crate) fn settle(
     params: &Params,
     state: Option<State>,
@@ -165,6 +166,11 @@ pub(crate) fn settle(
     match settled.used {
         Difference::More(tokens) => {
             state.current = state.current.saturating_add(tokens).min(MOST_COUNTED);
+        }
+        Difference::Less(tokens) if settled.receipt.is_newest() => {
+            let before = tokens.saturating_sub(state.current);
+            state.current = state.current.saturating_sub(tokens);
+            state.previous = state.previous.saturating_sub(before);
         }
         Difference::Less(_) if settled.is_window_over(&Algorithm::SlidingWindow(*params), now) => {}
         Difference::Less(tokens) => {

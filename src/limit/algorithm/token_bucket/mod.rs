@@ -199,8 +199,8 @@ impl ToCome {
     /// `state` must be refilled up to now.
     fn of(params: &Params, state: State, receipt: Receipt) -> Self {
         let time = receipt.time();
-        if time == Timestamp::MAX {
-            // The real time is later than a timestamp can hold.
+        if receipt.is_newest() {
+            // Or the real time is later than a timestamp can hold.
             return Self { at_least: (u64::MAX, 0), at_most: (u64::MAX, 0) };
         }
         let left = time.micros_since(state.at);

@@ -155,7 +155,7 @@ fn every_permit_has_an_entry_of_its_own() {
         let cost = Cost::new(cost).unwrap();
         Step::Request(vec![Ask { algorithm, cost, max_wait, mode: Mode::Enforce, takes: true }])
     };
-    let used = |request, used| Step::Settle(request, 0, used);
+    let used = |request, used| Step::Settle(request, 0, used, false);
     let steps = vec![
         ask(30),
         ask(19),

@@ -33,7 +33,7 @@ pub(super) enum Step {
     /// The request of this number ends, counted around those before it.
     End(usize),
     /// Such a request turns out to have used other than it had taken, at this place of its asks.
-    Settle(usize, usize, Difference),
+    Settle(usize, usize, Difference, bool),
 }
 
 /// How the clock moves before a step.
@@ -145,7 +145,8 @@ fn any_step(world: World, limits: Vec<Ask>, others: Vec<Ask>) -> impl Strategy<V
     prop_oneof![
         8 => request,
         2 => index().prop_map(Step::End),
-        1 => (index(), index(), used).prop_map(|(at, place, used)| Step::Settle(at, place, used)),
+        1 => (index(), index(), used, prop::bool::weighted(0.2))
+            .prop_map(|(at, place, used, newest)| Step::Settle(at, place, used, newest)),
     ]
 }
 
@@ -222,7 +223,7 @@ pub(super) fn play(world: World, start: u64, periods: &[u64], steps: Vec<(Clock,
                 let slots = requests[request].iter().copied().filter(Asked::is_slot);
                 (What::End { request }, slots.collect())
             }
-            Step::Settle(request, place, used) => {
+            Step::Settle(request, place, used, newest) => {
                 let request = request % requests.len();
                 let place = place % requests[request].len();
                 let asked = requests[request][place];
@@ -234,7 +235,7 @@ pub(super) fn play(world: World, start: u64, periods: &[u64], steps: Vec<(Clock,
                     Difference::Less(tokens) => Difference::Less(tokens.min(asked.ask.cost.get())),
                     more => more,
                 };
-                (What::Settle { request, place, used }, vec![asked])
+                (What::Settle { request, place, used, newest }, vec![asked])
             }
         };
         // At the last microsecond of all no later one can be said.

@@ -31,8 +31,9 @@ pub(crate) enum What {
     Request(Vec<Asked>),
     /// A request ends: its slots are free.
     End { request: usize },
-    /// What a request had asked at this place, and taken, turns out to have used more, or less.
-    Settle { request: usize, place: usize, used: Difference },
+    /// What a request had asked at this place, and taken, turns out to have used more, or less. With `newest` nobody
+    /// says which request it was.
+    Settle { request: usize, place: usize, used: Difference, newest: bool },
 }
 
 /// An ask about the bucket of this number. As in a store, algorithms never meet in one.
@@ -189,6 +190,11 @@ fn noted(ask: &Ask, change: &Change, now: Timestamp) -> Option<Receipt> {
     }
 }
 
+/// The receipt of a settlement, from what was noted of the request.
+pub(crate) fn settled_by(noted: Option<Receipt>, newest: bool) -> Receipt {
+    if newest { Receipt::NEWEST } else { noted.unwrap_or(Receipt::NONE) }
+}
+
 impl Pure {
     pub(crate) fn new(kept: Kept) -> Self {
         Self { kept, ..Self::default() }
@@ -235,10 +241,10 @@ impl Pure {
                 }
                 Vec::new()
             }
-            What::Settle { request, place, used } => {
+            What::Settle { request, place, used, newest } => {
                 self.last_request = None;
                 let (asked, receipt) = self.settled(self.requests.len(), *request, *place);
-                let receipt = receipt.unwrap_or(Receipt::NONE);
+                let receipt = settled_by(receipt, *newest);
                 let settled = Settlement { used: *used, receipt, max_wait: asked.ask.max_wait };
                 let kept = self.kept;
                 let bucket = self.bucket(&asked);
@@ -346,9 +352,9 @@ impl InStore {
                 self.requests[*request].claims.clear();
                 Vec::new()
             }
-            What::Settle { request, place, used } => {
+            What::Settle { request, place, used, newest } => {
                 let Held { asked, receipts, .. } = &self.requests[*request];
-                let receipt = receipts[*place].unwrap_or(Receipt::NONE);
+                let receipt = settled_by(receipts[*place], *newest);
                 let asked = latest(&asked[*place], self.requests.iter().map(|it| &it.asked));
                 self.bench.store.settle(&self.ask(&asked), *used, receipt, now);
                 self.bench.store.settled().await;

@@ -119,12 +119,13 @@ fn case(row: &Row) -> Case {
                 What::End { request: usize::try_from(number(request)).unwrap() - 1 }
             }
             ["used", tokens, more_or_less] => {
+                let newest = more_or_less == "back";
                 let used = match more_or_less {
                     "more" => Difference::More(number(tokens)),
-                    "less" => Difference::Less(number(tokens)),
+                    "less" | "back" => Difference::Less(number(tokens)),
                     _ => panic!("{text}"),
                 };
-                What::Settle { request: last, place: 0, used }
+                What::Settle { request: last, place: 0, used, newest }
             }
             _ => panic!("{text}"),
         };

@@ -8,7 +8,7 @@ use tidegate::limit::algorithm::{Algorithm, Difference, LUA, Receipt};
 use tidegate::limit::decision::{Decision, Outcome};
 use tidegate::limit::time::Timestamp;
 
-use super::players::{Asked, Event, Pure, What};
+use super::players::{Asked, Event, Pure, What, settled_by};
 
 /// What `src/store/script/call/mod.rs` sends, but for the clock.
 fn text() -> String {
@@ -81,9 +81,9 @@ pub(crate) fn play(
                         call.settle(asked, Difference::Less(1), (*request, Receipt::NONE));
                     }
                 }
-                What::Settle { request, place, used } => {
+                What::Settle { request, place, used, newest } => {
                     let (asked, receipt) = known.settled(requests.len(), *request, *place);
-                    call.settle(&asked, *used, (*request, receipt.unwrap_or(Receipt::NONE)));
+                    call.settle(&asked, *used, (*request, settled_by(receipt, *newest)));
                 }
             }
         }

@@ -49,6 +49,21 @@ pub(super) const ROWS: &[Row] = &[
          2s  take 1 now: no 28s 0
          30s take 1: go 1",
     ),
+    // At 4 s one each of 0 s and of 1 s are left. The one of 3 s cannot come sooner than the place at 11 s.
+    row(
+        "sliding log: the newest go back, and places stay",
+        &["algorithm = 'sliding-log'\nrate = '4/10s'\nwait = '1m'"],
+        (4, Some(10)),
+        "0s  take 1: go 3
+         1s  take 2: go 1
+         2s  take 1: go 0
+         3s  used 2 back
+         4s  take 2: go 0
+         5s  take 2: hold 6s 0
+         6s  used 9 back
+         6s  take 1 now: no 5s 0
+         11s take 2: go 0",
+    ),
     // Two of 0 s, one of 1 s, four of 2 s: one fits when the one of 1 s has left.
     row(
         "sliding log: what was used more or less",

@@ -10,6 +10,7 @@
 //! | `rate 5/10s` | from here on the first limit has this rate, as after a reload |
 //! | `end 1` | the first request has ended |
 //! | `used 3 more`, `used 3 less` | the last request that passed used so many tokens more, or less, of the first limit |
+//! | `used 3 back` | so many tokens of the first limit go back, of whichever requests |
 //!
 //! | said | |
 //! | --- | --- |

@@ -297,6 +297,18 @@ pub(super) const ROWS: &[Row] = &[
          12s take 1: no 8s 0
          20s take 3: go 0",
     ),
+    // At 12 s the six of the window before count as five, and four as four.
+    row(
+        "sliding window: what goes back goes from this window, then from the one before",
+        &["algorithm = 'sliding-window'\nrate = '10/10s'"],
+        (10, Some(10)),
+        "0s  take 6: go 4
+         12s take 3: go 2
+         12s used 5 back
+         12s take 1: go 5
+         12s used 9 back
+         12s take 1: go 9",
+    ),
     row(
         "sliding window: a clock that steps back into the window before",
         &["algorithm = 'sliding-window'\nrate = '10/10s'"],
