@@ -81,14 +81,20 @@ impl DecisionService {
             begun.iter_mut().for_each(|begun| begun.record.is_silent = true);
             return Err(BadCall::TooManyLimits);
         }
+        let reported = begun.iter_mut().filter(|begun| begun.refusal.is_none());
+        let reported = reported.map(|begun| (&mut begun.open, begun.hits));
+        let (throttle, now) = (&self.context.throttle, self.context.clock.now());
+        throttle.settle_reported(reported, now).await;
         for begun in begun.iter_mut().filter(|begun| begun.refusal.is_none()) {
-            self.settle_reported(begun, &active.settings).await;
+            let BegunRequest { view: Some(view), open, record, .. } = begun else { continue };
+            let now = self.context.clock.at(record.began);
+            throttle.prepare(LimitedRequest { settings: &active.settings, view, now }, open);
         }
         let is_void = begun.iter().any(|begun| begun.refusal.is_some());
         let asking = begun.iter_mut().filter(|begun| begun.refusal.is_none());
         let mut opens: Vec<_> = asking.map(|begun| &mut begun.open).collect();
         let now = self.context.clock.now();
-        let mut taken = self.context.throttle.take_together(&mut opens, is_void, now).await;
+        let mut taken = throttle.take_together(&mut opens, is_void, now).await;
         let mut decided = Vec::with_capacity(begun.len());
         for begun in begun {
             decided.push(self.end(form, begun, taken, active).await);
@@ -202,14 +208,6 @@ impl DecisionService {
         // If the caller leaves before the limits have decided, the request counts as held.
         record.decision = DecisionKind::Delayed;
         BegunRequest { view: Some(view), hits: question.hits, open, record, refusal, place }
-    }
-
-    /// Settles what was reported, and prepares the question about the rest.
-    async fn settle_reported<'p>(&self, begun: &mut BegunRequest<'_, 'p>, settings: &'p Settings) {
-        let BegunRequest { view: Some(view), hits, open, record, .. } = begun else { return };
-        let (throttle, now) = (&self.context.throttle, self.context.clock.at(record.began));
-        throttle.settle_reported(open, *hits, now).await;
-        throttle.prepare(LimitedRequest { settings, view, now }, open);
     }
 
     /// Ends the decision about a request, and makes the answer for its client.

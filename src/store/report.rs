@@ -1,10 +1,13 @@
 //! Hits that another proxy reports when a request is over. They are used already, so a bucket takes them whatever
 //! remains.
 
+use std::sync::Arc;
+
 use super::access::Store;
 use super::bucket::{BucketAsk, Decider};
 use super::claim::Claim;
 use super::grant::Grant;
+use super::name::BucketKey;
 use crate::limit::algorithm::{Algorithm, Difference, Receipt};
 use crate::limit::decide::Ask;
 use crate::limit::decision::{Decision, Outcome};
@@ -12,42 +15,90 @@ use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
 use crate::limit::waiting::MaxWait;
 use crate::redis::CallError;
+use crate::settings::LimitSpec;
 
 /// How far below zero reports bring a bucket, in bursts.
 const MOST_BURSTS: u64 = 100;
 
+/// The hits that one limit takes or gives back. Its task may outlive the call that reports them.
+struct Report {
+    spec: Arc<LimitSpec>,
+    key: BucketKey,
+    ask: Ask,
+    gives_back: bool,
+    /// `None` if Redis does not answer.
+    said: Option<(Decision, Decider)>,
+}
+
 impl Store {
-    /// Takes the claim's cost from its bucket, also if the bucket then is below zero. The decision allows if the bucket
-    /// was not below zero before. If Redis does not answer, the claim stays open.
-    pub(crate) async fn take_reported(&self, claim: &mut Claim<'_>, now: Timestamp) {
-        let asked = claim.question();
+    /// Takes the cost of each claim from its bucket, also if the bucket then is below zero. The decision allows if the
+    /// bucket was not below zero before. A claim that gives back is never refused: it gives back what is missing in its
+    /// bucket. If Redis does not answer, the claim stays open.
+    ///
+    /// If this future is dropped early, the hits are settled all the same once Redis answers.
+    pub(crate) async fn settle_reported(
+        self: &Arc<Self>,
+        claims: &mut [(&mut Claim<'_>, bool)],
+        now: Timestamp,
+    ) {
+        let report = |(claim, gives_back): &(&mut Claim<'_>, bool)| {
+            let (spec, key, ask) = (Arc::clone(claim.spec), claim.key.clone(), claim.ask);
+            Report { spec, key, ask, gives_back: *gives_back, said: None }
+        };
+        let mut reports: Vec<_> = claims.iter().map(report).collect();
+        let store = Arc::clone(self);
+        // `Store::settled` waits for this task, too.
+        let counted = self.redis.as_ref().map(|redis| redis.queue.count());
+        let settling = tokio::spawn(async move {
+            let _counted = counted;
+            for report in &mut reports {
+                match report.gives_back {
+                    true => store.give_back_report(report, now).await,
+                    false => store.take_report(report, now).await,
+                }
+            }
+            reports
+        });
+        // An error means that the worker ends.
+        for ((claim, _), report) in claims.iter_mut().zip(settling.await.unwrap_or_default()) {
+            claim.ask = report.ask;
+            if let Some((decision, by)) = report.said {
+                claim.decide(decision, by, None);
+            }
+        }
+    }
+
+    async fn take_report(&self, Report { spec, key, ask, said, .. }: &mut Report, now: Timestamp) {
+        let asked = BucketAsk { spec, key, ask: *ask };
         let Ok((before, most)) = self.look_at_all(&asked, now).await else { return };
-        let hits = Difference::More(asked.ask.cost.get().min(most));
+        let hits = Difference::More(ask.cost.get().min(most));
         self.settle(&asked, hits, Receipt::NONE, now);
         // The settlement comes before this question.
         let after = self.peek(&look(&asked, Cost::ONE), now).await.unwrap_or(before);
-        let is_below_zero = most < asked.ask.algorithm.capacity().saturating_mul(MOST_BURSTS);
+        let is_below_zero = most < ask.algorithm.capacity().saturating_mul(MOST_BURSTS);
         let outcome = if is_below_zero { after.outcome } else { Outcome::Allow };
-        let by = self.decider(&asked);
-        claim.decide(Decision { outcome, ..after }, by, None);
+        *said = Some((Decision { outcome, ..after }, self.decider(&asked)));
     }
 
-    /// Gives the claim's cost back to its bucket, as far as it is missing there. This is never refused.
-    pub(crate) async fn give_back_reported(&self, claim: &mut Claim<'_>, now: Timestamp) {
-        let asked = claim.question();
-        let algorithm = asked.ask.algorithm;
-        let receipt = Receipt::new(match algorithm {
-            Algorithm::SlidingWindow(_) => algorithm.time(self.both(now)),
-            // It gives back whatever is missing.
-            _ => Timestamp::MAX,
-        });
-        self.settle(&asked, Difference::Less(asked.ask.cost.get()), receipt, now);
-        self.known.forget(&self.shared.memory, &asked);
-        let (after, by) = (self.peek(&look(&asked, Cost::ONE), now).await, self.decider(&asked));
-        match after {
-            Ok(after) => claim.decide(Decision { outcome: Outcome::Allow, ..after }, by, None),
+    async fn give_back_report(
+        &self,
+        Report { spec, key, ask, said, .. }: &mut Report,
+        now: Timestamp,
+    ) {
+        let asked = BucketAsk { spec, key, ask: *ask };
+        // A slot goes back when its own request ends.
+        if !matches!(ask.algorithm, Algorithm::Concurrency(_)) {
+            self.settle(&asked, Difference::Less(ask.cost.get()), Receipt::NEWEST, now);
+            self.known.forget(&self.shared.memory, &asked);
+        }
+        let after = look(&asked, Cost::ONE);
+        match self.peek(&after, now).await {
+            Ok(decision) => {
+                let decision = Decision { outcome: Outcome::Allow, ..decision };
+                *said = Some((decision, self.decider(&asked)));
+            }
             // What the limit does without Redis is decided later. It takes nothing.
-            Err(_) => claim.ask = look(&asked, Cost::ONE).ask,
+            Err(_) => *ask = after.ask,
         }
     }
 

@@ -2,7 +2,6 @@
 
 use super::Throttle;
 use super::open::{Open, only_look_after_refusal};
-use crate::limit::decide::PerAsk;
 use crate::limit::time::Timestamp;
 use crate::store::Claim;
 
@@ -19,23 +18,26 @@ pub(crate) enum Hits {
 }
 
 impl Throttle {
-    /// Takes or gives back the hits that were reported, whatever other limits say. Must come before the
-    /// question is prepared.
-    pub(crate) async fn settle_reported(&self, open: &mut Open<'_>, hits: Hits, now: Timestamp) {
-        if hits == Hits::Asked {
-            return;
+    /// Takes or gives back the hits that were reported, whatever other limits say. Must come before the questions are
+    /// prepared. The caller may leave meanwhile: the hits of all requests count all the same.
+    pub(crate) async fn settle_reported<'o, 'p: 'o>(
+        &self,
+        opens: impl Iterator<Item = (&'o mut Open<'p>, Hits)>,
+        now: Timestamp,
+    ) {
+        let mut opens: Vec<_> = opens.filter(|(_, hits)| *hits != Hits::Asked).collect();
+        let claims = opens.iter_mut().flat_map(|(open, hits)| {
+            let (claims, gives_back) = (open.claims().into_iter(), *hits == Hits::GivenBack);
+            let is_meant = move |claim: &&mut Claim<'_>| match gives_back {
+                true => !claim.spec.name.is_of_candidate(),
+                false => claim.spec.reported && claim.ask.takes,
+            };
+            claims.filter(is_meant).map(move |claim| (claim, gives_back))
+        });
+        let mut claims: Vec<_> = claims.collect();
+        if !claims.is_empty() {
+            self.store.settle_reported(&mut claims, now).await;
         }
-        let is_meant = |claim: &&mut Claim<'_>| match hits {
-            Hits::Reported => claim.spec.reported && claim.ask.takes,
-            _ => !claim.spec.name.is_of_candidate(),
-        };
-        let claims: PerAsk<_> = open.claims().into_iter().filter(is_meant).collect();
-        for claim in claims {
-            match hits {
-                Hits::GivenBack => self.store.give_back_reported(claim, now).await,
-                _ => self.store.take_reported(claim, now).await,
-            }
-        }
-        only_look_after_refusal(&mut [open]);
+        opens.into_iter().for_each(|(open, _)| only_look_after_refusal(&mut [open]));
     }
 }

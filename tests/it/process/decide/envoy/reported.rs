@@ -6,7 +6,7 @@ use super::*;
 use crate::process::decide::check::{check, settle};
 use crate::process::decide::{asked_at, deciding};
 use crate::support::client::get;
-use crate::support::redis::in_both_stores;
+use crate::support::redis::{RedisServer, in_both_stores};
 use crate::support::wait_until;
 
 fn file(algorithm: &str, reported: &str) -> String {
@@ -133,7 +133,9 @@ fn without_reported_hits_are_a_cost() {
 /// A regression: they were taken.
 #[test]
 fn negative_hits_give_back() {
-    for algorithm in ["token-bucket", "fixed-window", "sliding-window", "leaky-bucket"] {
+    let algorithms =
+        ["token-bucket", "fixed-window", "sliding-window", "leaky-bucket", "sliding-log"];
+    for algorithm in algorithms {
         in_both_stores(|store| {
             let file =
                 file(algorithm, if algorithm == "leaky-bucket" { "wait = \"1h\"\n" } else { "" });
@@ -151,6 +153,32 @@ fn negative_hits_give_back() {
             assert_eq!(left, (OK, capacity), "{store} {algorithm}: no more than was taken");
         });
     }
+}
+
+/// A regression: a report was lost, and those after it in the same call.
+#[test]
+fn a_report_counts_although_its_caller_leaves_before_a_slow_redis_answers() {
+    let redis = RedisServer::start();
+    let file = file("token-bucket", REPORTED).replace("1000/h", "1000/365d");
+    let second = "[limits.second]\nkey = []\nrate = \"1000/365d\"\nreported = true\n";
+    let url = redis.url();
+    let store = format!("[store]\nurl = \"{url}\"\ntimeout = \"20s\"\n{second}");
+    let proxy = deciding("", &format!("{store}{file}"));
+    let mut envoy = open(&proxy);
+    let both = |n, m| [hits("tokens", n), hits("second", m)];
+    assert_eq!(ask(&mut envoy, &both(0, 0)).said(), [(OK, 1_000); 2]);
+    redis.pause();
+    let mut leaves = envoy.upload("POST", METHOD, &GRPC);
+    leaves.send(&framed(&call(&both(900, 300)).encode_to_vec()));
+    leaves.end();
+    // This call comes after the first one on the same connection.
+    assert_eq!(failed(&envoy.post(METHOD, &GRPC, &[])).0, INVALID_ARGUMENT);
+    leaves.reset();
+    proxy.log.wait("request", |line| line["status"] == 499);
+    redis.resume();
+    wait_until("both reports count", || {
+        ask(&mut envoy, &both(0, 0)).said() == [(OK, 100), (OK, 700)]
+    });
 }
 
 /// What `/settle` says is a report too, and other requests take their cost as ever.
