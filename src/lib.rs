@@ -4,7 +4,7 @@
 //! From the ground up: each floor uses those below it, and no room of its own floor (`tests/it/library/layers.rs`).
 //!
 //! The core, which knows no network:
-//! - [`limit`]: the algorithms, buckets and decisions: whole numbers, no clock, no lock.
+//! - [`limit`]: the algorithms, buckets and decisions: whole numbers, no clock. It imports no other module.
 //! - [`request`]: what a request's head means: path, route, client, keys.
 //! - [`mod@file`], [`percent`], [`text`], [`clock`]: reading a file that may change, percent-encoding, characters
 //!   that mislead a reader, the time.
@@ -46,7 +46,7 @@
 //! settles, counts and logs the request (`exchange::record`). If a request does not pass a step, `answer::refusal` says
 //! why, and [`answer`] makes the response. A client that leaves drops its request, and with it what the request
 //! holds: a dropped grant goes back to its bucket (`store::grant`). If Redis decides, the head of
-//! `store/script/shell.lua` explains the numbers that go between Rust and Lua.
+//! `limit/call/shell.lua` explains the numbers that go between Rust and Lua.
 //!
 //! # A 429, from the decision to its header
 //! An algorithm in `limit::algorithm` decides when the request could go. Its answer is a `limit::decision::Decision`

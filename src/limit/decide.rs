@@ -1,6 +1,6 @@
 //! One decision over all limits of a route: a request takes from all of them or from none.
 //!
-//! The memory store calls [`decide`]; the Redis store does the same in `store/script/shell.lua`. The algorithms
+//! `memory` calls [`decide`]; `limit/call/shell.lua` does the same in Redis. The algorithms
 //! in `algorithm` answer for each limit alone.
 
 use smallvec::SmallVec;

@@ -5,10 +5,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use percent_encoding::percent_encode_byte;
+use percent_encoding::{percent_decode_str, percent_encode_byte};
 use smallvec::SmallVec;
-
-use crate::percent::decode;
 
 /// The values by which a limit counts, joined into one text.
 ///
@@ -94,9 +92,9 @@ impl Key {
             ABSENT => (0, None),
             [b'%', digit @ b'2'..=b'9', b'=', ..] => {
                 let value = part.get(3..).unwrap_or_default();
-                (usize::from(digit - b'1'), Some(decode(value)))
+                (usize::from(digit - b'1'), Some(percent_decode_str(value).into()))
             }
-            _ => (0, Some(decode(part))),
+            _ => (0, Some(percent_decode_str(part).into())),
         })
     }
 }

@@ -1,14 +1,17 @@
 //! The pure core: limits, buckets, decisions.
 //!
-//! A limiter is a function of figures, state, cost and time. A store (`store`) applies that function
-//! atomically. Nothing here waits, locks, logs or reads a clock. `algorithm` has the limiters, `decide`
-//! joins the limits of a route.
+//! A limiter is a function of figures, state, cost and time. `algorithm` has the limiters, `decide` joins the limits of a
+//! route. Two places apply these functions atomically: `memory` is a table of buckets in the process, and `call` is the
+//! script for Redis. Nothing else here locks or logs, and nothing waits or reads a clock. No file here imports other
+//! modules of the package.
 
 pub mod algorithm;
+pub(crate) mod bucket;
+pub(crate) mod call;
 pub mod decide;
 pub mod decision;
-pub(crate) mod jitter;
 pub mod key;
+pub(crate) mod memory;
 pub mod name;
 pub mod rate;
 pub mod time;

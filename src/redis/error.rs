@@ -52,6 +52,9 @@ pub enum CallError {
 }
 
 impl CallError {
+    /// The error of a key whose value has another type than the bucket, or than the key of a list.
+    pub(crate) const OTHER_TYPE: Self = Self::UnusableKey("the key holds a value of another type");
+
     /// Whether the server works and refuses this key alone: the user has no right to the key or to a command of its
     /// script, the keys of one call lie in different hash slots, or the value cannot be used. Other keys still work.
     pub(crate) fn is_of_one_key(&self) -> bool {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::{HeaderValue, StatusCode};
 
-use crate::limit::jitter::RetryJitter;
+use super::jitter::RetryJitter;
 
 /// The answer to a throttled client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::bucket::{BucketAsk, BucketReceipt, KeyLocation};
+use super::bucket::{BucketAsk, KeyLocation};
 use super::known::KnownRefusals;
 use super::name::BucketKey;
 use super::process::ProcessStore;
@@ -17,6 +17,7 @@ use super::running::{RunningFigures, RunningOverride};
 use super::script::Redis;
 use crate::limit::Scope;
 use crate::limit::algorithm::{Difference, Receipt, Settlement};
+use crate::limit::bucket::BucketReceipt;
 use crate::limit::decide::Ask;
 use crate::limit::decision::Decision;
 use crate::limit::key::Key;
@@ -66,7 +67,7 @@ impl Store {
     /// If Redis does not decide.
     pub async fn peek(&self, ask: &BucketAsk<'_>, now: Timestamp) -> Result<Decision, CallError> {
         match self.redis_of(ask) {
-            None => Ok(self.shared.memory.look(ask, self.shared.wall.both(now))),
+            None => Ok(self.shared.memory.look(&ask.keyed(), self.shared.wall.both(now))),
             Some(redis) => redis.look(ask).await,
         }
     }
@@ -80,7 +81,7 @@ impl Store {
 
     /// What a bucket in this process would decide, as [`Store::peek`].
     pub(crate) fn peek_here(&self, ask: &BucketAsk<'_>, now: Timestamp) -> Decision {
-        self.shared.memory.look(ask, self.both(now))
+        self.shared.memory.look(&ask.keyed(), self.both(now))
     }
 
     /// Corrects a bucket after a request: the request used more or fewer tokens than it took at first. The
@@ -104,7 +105,7 @@ impl Store {
     ) {
         let ask = self.in_force(ask, now);
         let settled = Settlement { used, receipt: taken.receipt, max_wait: ask.ask.max_wait };
-        self.shared.memory.settle(&ask, &settled, taken, self.shared.wall.both(now));
+        self.shared.memory.settle(&ask.keyed(), &settled, taken, self.shared.wall.both(now));
     }
 
     fn in_force<'r>(&self, ask: &BucketAsk<'r>, now: Timestamp) -> BucketAsk<'r> {
@@ -113,7 +114,7 @@ impl Store {
 
     /// The queue of the ask's bucket.
     pub(super) fn queue_id(&self, ask: &BucketAsk<'_>, is_here: bool) -> QueueId {
-        QueueId { bucket: self.shared.memory.identity(ask).number(), is_here }
+        QueueId { bucket: self.shared.memory.identity(&ask.keyed()).number(), is_here }
     }
 
     /// The requests of this process that wait for the ask's bucket.
@@ -220,7 +221,7 @@ impl Store {
         if let Some(redis) = redis {
             redis.forget(ask).await?;
         }
-        self.shared.memory.forget(ask);
+        self.shared.memory.forget(&ask.keyed());
         self.known.forget(&self.shared.memory, ask);
         // A failure here is no error: the bucket is reset, and known refusals end by themselves soon.
         if let Some(redis) = redis

@@ -13,13 +13,12 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::access::Store;
-use super::bucket::{
-    BucketAsk, BucketReceipt, BucketReply, Decider, KeyLocation, LimiterFigures, Source,
-};
+use super::bucket::{BucketAsk, KeyLocation, Source};
 use super::grant::{Grant, Moment, WaitingGrant};
 use super::name::BucketKey;
 use crate::limit::Mode;
 use crate::limit::algorithm::{Algorithm, Receipt};
+use crate::limit::bucket::{BucketReceipt, BucketReply, Decider, LimiterFigures};
 use crate::limit::decide::Ask;
 use crate::limit::decision::{Decision, Outcome, Verdict};
 use crate::settings::{LimitSpec, OnStoreError};

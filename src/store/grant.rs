@@ -9,10 +9,11 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::access::Store;
-use super::bucket::{BucketAsk, BucketReceipt, Holder, Source};
+use super::bucket::{BucketAsk, Source};
 use super::name::BucketKey;
 use super::queue::{BucketQueue, QueueId, QueuePlace, QueuedRequest};
 use crate::limit::algorithm::{Algorithm, Difference, Receipt};
+use crate::limit::bucket::{BucketReceipt, Holder};
 use crate::limit::decide::Ask;
 use crate::limit::time::Timestamp;
 use crate::settings::response::UsedSource;

@@ -4,9 +4,9 @@
 //! 1. `claim`: `throttle` makes one [`Claim`] for each limit that applies to a request.
 //! 2. `order`: [`Store::take`] decides who is asked, in which order, and what goes back.
 //! 3. `known`: if the refusal is known, nobody is asked.
-//! 4. `memory` (the buckets of this process), `script` (the buckets in Redis, by `shell.lua` and the Lua twins of the
-//!    algorithms) and `script::redisson` (limiters that Java services share) are asked. They know questions (`bucket`),
-//!    but no claims.
+//! 4. [`crate::limit::memory`] (the buckets of this process), `script` (the buckets in Redis, by
+//!    [`crate::limit::call`]) and `script::redisson` (limiters that Java services share) are asked. They know questions
+//!    (`bucket`), but no claims.
 //! 5. `grant`: what a limit gave is kept, settled or given back.
 //! 6. `queue`: the requests that wait for a bucket. When one of them leaves, those after it move up.
 //!
@@ -17,14 +17,13 @@
 //! `name` has the names of the keys in Redis. `warnings` warns the operator of odd things in Redis. The connections are
 //! those of [`crate::redis`].
 //!
-//! Imports point one way: `order` → `claim` → `grant` → `access` → `known`, `script` → `process` → `memory` → `bucket`.
+//! Imports point one way: `order` → `claim` → `grant` → `access` → `known`, `script` → `process` → `bucket`.
 
 mod access;
 mod bucket;
 mod claim;
 mod grant;
 mod known;
-mod memory;
 mod name;
 mod order;
 mod process;
@@ -35,7 +34,7 @@ mod script;
 mod warnings;
 
 pub use self::access::Store;
-pub use self::bucket::{BucketAsk, Decider, LimiterFigures};
+pub use self::bucket::BucketAsk;
 pub use self::claim::{Claim, verdict};
 pub use self::grant::{Grant, Moment};
 pub use self::name::BucketKey;
@@ -44,6 +43,7 @@ pub use self::order::Unavailable;
 pub use self::process::{Counters, ProcessStore};
 pub(crate) use self::running::{ListedOverride, MOST_RUNNING, RunningOverride, sources};
 pub(crate) use self::script::{LimiterConfig, LimiterError, Limiters, limiter_keys, limiter_name};
+pub use crate::limit::bucket::{Decider, LimiterFigures};
 
 /// The number of calls of [`ProcessStore::sweep`] that together visit every bucket of a process.
-pub const SWEEP_STEPS: usize = memory::SWEEP_STEPS;
+pub const SWEEP_STEPS: usize = crate::limit::memory::SWEEP_STEPS;

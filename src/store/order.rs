@@ -24,12 +24,14 @@ use futures_util::future::join_all;
 use tokio::time::{Instant, timeout_at};
 
 use super::access::Store;
-use super::bucket::{Decider, ReceiptUse, Source};
+use super::bucket::Source;
 use super::claim::{Claim, ClaimFailure, verdict};
 use super::grant::{Grant, Moment};
 use super::known::{self, Located};
-use super::script::{CallAsk, Redis, Verb, new_id};
+use super::script::{CallAsk, Redis, new_id};
 use crate::limit::Mode;
+use crate::limit::bucket::{Decider, ReceiptUse};
+use crate::limit::call::Verb;
 use crate::limit::decide::{PerAsk, takers};
 use crate::limit::decision::{Decision, Outcome, Verdict};
 use crate::limit::time::Now;
@@ -107,7 +109,7 @@ impl Store {
     pub(crate) fn look_here(&self, claim: &mut Claim<'_>, now: Now) -> bool {
         let is_here = claim.location.is_none();
         if is_here {
-            let decision = self.shared.memory.look(&claim.question(), now);
+            let decision = self.shared.memory.look(&claim.question().keyed(), now);
             claim.decide(decision, Decider::Process, None);
         }
         is_here
@@ -129,12 +131,12 @@ impl Store {
         // Most requests have one limit, which needs no lists.
         if let [claim] = claims
             && let Some((reply, verdict)) =
-                self.shared.memory.take_one(&claim.question(), receipts, now)
+                self.shared.memory.take_one(&claim.question().keyed(), receipts, now)
         {
             claim.decide_by(reply);
             return verdict;
         }
-        let asks: PerAsk<_> = claims.iter().map(|claim| claim.question()).collect();
+        let asks: PerAsk<_> = claims.iter().map(|claim| claim.question().keyed()).collect();
         let (replies, verdict) = self.shared.memory.take(&asks, receipts, now);
         drop(asks);
         for (claim, reply) in claims.iter_mut().zip(replies) {

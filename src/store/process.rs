@@ -9,12 +9,12 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::bucket::Source;
-use super::memory::Memory;
 use super::queue::Queues;
 use super::running::{ListedOverride, RunningOverrides};
 use super::warnings::LimitWarnings;
 use crate::clock::Wall;
 use crate::limit::Scope;
+use crate::limit::memory::Memory;
 use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
 use crate::observe::events;

@@ -4,11 +4,12 @@
 use std::sync::Arc;
 
 use super::access::Store;
-use super::bucket::{BucketAsk, Decider};
+use super::bucket::BucketAsk;
 use super::claim::Claim;
 use super::grant::Grant;
 use super::name::BucketKey;
 use crate::limit::algorithm::{Algorithm, Difference, Receipt};
+use crate::limit::bucket::Decider;
 use crate::limit::decide::Ask;
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::rate::Cost;

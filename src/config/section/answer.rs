@@ -8,7 +8,7 @@ use crate::config::reader::{
     Item, Kind, Section, SettingList, Shape, Spelled as _, Value, Words, Wrong, at, enumerate,
     fields, nearest, one_word, read, setting, spellings, words,
 };
-use crate::limit::jitter::RetryJitter;
+use crate::settings::RetryJitter;
 use crate::settings::{AnswerBody, AnswerHeaders, AnswerSpec, BodyTemplate};
 
 type Spec = AnswerSpec;

@@ -1,7 +1,7 @@
 //! Concurrency: a request holds one of `limit` slots until its response ends.
 //!
 //! In a process a bucket is the number of held slots, and each request gives its slot back. In Redis each
-//! slot has its holder's name and the end of its lease, since a holder may die: see `store/script/lists.lua`.
+//! slot has its holder's name and the end of its lease, since a holder may die: see `limit/call/lists.lua`.
 
 use std::time::Duration;
 

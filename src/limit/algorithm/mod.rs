@@ -34,11 +34,11 @@ use super::time::{Now, Timestamp};
 /// The same algorithms in Lua, for the script that runs in Redis: one function `decide`. Each branch of the function is
 /// the twin of the Rust file beside it. A long branch has several pieces of text, which are joined here. With functions
 /// instead, a call would cost more: Redis makes all functions anew for each call. `decide` only calculates;
-/// `store/script/shell.lua` reads and writes. Its head says what `decide` takes and returns. The algorithm is given by
+/// `limit/call/shell.lua` reads and writes. Its head says what `decide` takes and returns. The algorithm is given by
 /// its [name](Algorithm::name), its figures by [`Algorithm::figures`]; the receipt is a [`Receipt`].
 ///
 /// The store keeps a bucket's bytes at least until the bucket is the same as a new one. An algorithm that
-/// keeps a list is called through `store/script/lists.lua`.
+/// keeps a list is called through `limit/call/lists.lua`.
 pub const LUA: &str = concat!(
     "local struct_pack, struct_unpack = struct.pack, struct.unpack\n",
     "local function decide(algorithm, figures, cost, max_wait, bytes, now, receipt, former)\n",

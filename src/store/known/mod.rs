@@ -22,11 +22,11 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 
 use super::bucket::{BucketAsk, KeyLocation};
-use super::memory::{Identity, Memory};
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::decide::PerAsk;
 use crate::limit::decision::{Decision, Outcome};
+use crate::limit::memory::{Identity, Memory};
 use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
 use crate::limit::waiting::MaxWait;
@@ -120,7 +120,7 @@ impl KnownRefusals {
         }
         table.returned += 1;
         let returned = table.returned;
-        table.returns.insert(memory.identity(ask), returned);
+        table.returns.insert(memory.identity(&ask.keyed()), returned);
     }
 
     /// Notes what Redis has said to one request. `asked` is a time before the question was sent.
@@ -206,7 +206,7 @@ impl KnownRefusal {
 
 impl AskedBucket {
     fn of(memory: &Memory, (asked, location): &Located<'_>) -> Self {
-        let (bucket, ask, location) = (memory.identity(asked), &asked.ask, *location);
+        let (bucket, ask, location) = (memory.identity(&asked.keyed()), &asked.ask, *location);
         Self { bucket, algorithm: ask.algorithm, cost: ask.cost, location }
     }
 }

@@ -2,15 +2,15 @@
 
 use super::*;
 use crate::limit::algorithm::Receipt;
+use crate::limit::bucket::BucketReceipt;
+use crate::limit::call::Verb;
 use crate::limit::decide::Ask;
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::key::Key;
 use crate::limit::time::Timestamp;
 use crate::settings::testing::settings;
 use crate::settings::{KeyDisplay, LimitSpec, Settings};
-use crate::store::bucket::BucketReceipt;
 use crate::store::process::ProcessStore;
-use crate::store::script::Verb;
 
 const ALLOWED: Decision = Decision { outcome: Outcome::Allow, remaining: 3 };
 

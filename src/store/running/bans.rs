@@ -10,12 +10,13 @@
 use std::sync::Arc;
 
 use super::entry::{MOST_RUNNING, OverrideId, RunningOverride, sources};
+use crate::limit::bucket::ReceiptUse;
 use crate::limit::decide::Ask;
 use crate::limit::decision::{Decision, Outcome};
+use crate::limit::memory::Memory;
 use crate::limit::time::{Now, Timestamp};
 use crate::settings::{BanSpec, LimitSpec, WantedFigures};
-use crate::store::bucket::{BucketAsk, ReceiptUse};
-use crate::store::memory::Memory;
+use crate::store::bucket::BucketAsk;
 use crate::store::name::{BucketKey, stored_key};
 
 /// The most keys whose rejections are counted at once. If one more key is rejected, the key goes that is furthest from
@@ -53,7 +54,7 @@ impl RejectionCounts {
     pub(super) fn count(&self, spec: &LimitSpec, key: &BucketKey, now: Now) -> bool {
         let Some(ban) = &spec.ban else { return false };
         let ask = BucketAsk { spec, key, ask: Ask::for_one(ban.rejections) };
-        let answer = self.0.take_one(&ask, ReceiptUse::Unneeded, now);
+        let answer = self.0.take_one(&ask.keyed(), ReceiptUse::Unneeded, now);
         let last = Decision { outcome: Outcome::Allow, remaining: 0 };
         answer.is_some_and(|(answer, _)| answer.decision == last)
     }
@@ -61,7 +62,8 @@ impl RejectionCounts {
     /// The count for the key with this stored text begins anew.
     pub(super) fn forget(&self, spec: &LimitSpec, key: &str) {
         if let (Some(ban), Some(key)) = (&spec.ban, stored_key(key)) {
-            self.0.forget(&BucketAsk { spec, key: &key, ask: Ask::for_one(ban.rejections) });
+            let ask = BucketAsk { spec, key: &key, ask: Ask::for_one(ban.rejections) };
+            self.0.forget(&ask.keyed());
         }
     }
 

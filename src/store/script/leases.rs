@@ -15,12 +15,12 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::call::Verb;
 use super::queue::{Lost, Queue};
 use crate::limit::algorithm::Algorithm;
+use crate::limit::bucket::Holder;
+use crate::limit::call::Verb;
 use crate::limit::decide::Ask;
 use crate::redis::{CallError, Router};
-use crate::store::bucket::Holder;
 
 /// A lease is renewed after a third of its length, and after [`LONGEST`] at the latest.
 const RENEWALS: u32 = 3;

@@ -1,13 +1,11 @@
 //! Asks Redis: one script call holds the asks of all requests that come together. `store::order` calls
 //! this folder, and decides what happens if Redis does not answer with a decision.
 //!
-//! The script is `shell.lua` with the Lua twins of the algorithms and `lists.lua` in front of it. `queue` gathers requests, `call`
-//! packs them and reads the answer, and [`crate::redis`] sends the call. In a cluster a call has the keys of one hash
-//! slot. `pending` is a question whose client may leave before the answer. `leases` keeps the slots that are held in
+//! `queue` gathers requests, [`crate::limit::call`] packs them and reads the answer, and [`crate::redis`] sends the call.
+//! In a cluster a call has the keys of one hash slot. `pending` is a question whose client may leave before the answer. `leases` keeps the slots that are held in
 //! Redis, and `processes` counts the processes that share Redis. `overrides` reads and sets the overrides of
 //! operators. `redisson` asks Redisson limiters, by its own script and calls.
 
-mod call;
 mod leases;
 mod overrides;
 mod pending;
@@ -22,7 +20,6 @@ use redis::Value;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use self::call::{AskReply, Call, OTHER_TYPE, SCRIPT};
 use self::leases::SlotLeases;
 use self::overrides::SharedOverrides;
 pub(super) use self::pending::CallAsk;
@@ -30,17 +27,16 @@ use self::pending::{PendingAsk, key_name, takers};
 use self::processes::Announcement;
 use self::queue::{Lost, Queue};
 use self::redisson::LimiterCalls;
-use super::bucket::{
-    BucketAsk, BucketReceipt, BucketReply, Decider, Holder, KeyLocation, ReceiptUse,
-};
+use super::bucket::{BucketAsk, KeyLocation};
 use super::process::ProcessStore;
 use crate::limit::algorithm::{Algorithm, Difference, Receipt, token_bucket};
+use crate::limit::bucket::{BucketReceipt, BucketReply, Decider, Holder, ReceiptUse};
+use crate::limit::call::{AskReply, Call, SCRIPT, Verb};
 use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::Decision;
 use crate::limit::rate::{Burst, Rate};
 use crate::redis::{CallError, CallKind, HashSlot, Program, RedisNodes, Router, keep_map};
 
-pub(super) use self::call::Verb;
 pub(super) use self::redisson::new_id;
 pub(crate) use self::redisson::{
     LimiterConfig, LimiterError, Limiters, limiter_keys, limiter_name,
@@ -147,7 +143,7 @@ impl Redis {
         if reply.decision.is_none() {
             let name = || String::from_utf8_lossy(&self.name(&ask.asked)).into_owned();
             self.shared.warnings.other_type(ask.asked.spec, name);
-            self.router.count_error(self.hash_slot(&ask.asked), &OTHER_TYPE);
+            self.router.count_error(self.hash_slot(&ask.asked), &CallError::OTHER_TYPE);
         }
         match ask.holder {
             Some(holder) if took => self.leases.renew(holder),
@@ -176,7 +172,7 @@ impl Redis {
         });
         let reply = awaited.answer().await?;
         let only = reply.first().ok_or(CallError::Nonsense)?;
-        only.decision.ok_or(OTHER_TYPE)
+        only.decision.ok_or(CallError::OTHER_TYPE)
     }
 
     /// Sends how much more or less a request used than its cost. Tokens used beyond the cost are taken even if the

@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use tokio::runtime::Handle;
 
-use super::call::{AskReply, Reply, Verb};
 use super::queue::{Awaited, Queue};
 use crate::limit::Mode;
 use crate::limit::algorithm::{Algorithm, Difference, Receipt};
+use crate::limit::bucket::Holder;
+use crate::limit::call::{AskReply, Reply, Verb};
 use crate::limit::decide::{self, Ask, PerAsk};
 use crate::limit::decision::Outcome;
 use crate::redis::{CallError, HashSlot, Router};
-use crate::store::bucket::{BucketAsk, Holder};
+use crate::store::bucket::BucketAsk;
 use crate::store::name::BucketName;
 
 /// The ask of a call about one bucket.

@@ -12,7 +12,6 @@ use redis::{FromRedisValue, Script, Value};
 use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::call::OTHER_TYPE;
 use crate::observe::{events, host};
 use crate::redis::{CallAdvice, CallError, CallKind, HashSlot, LastingFailures, Router};
 use crate::store::ProcessStore;
@@ -88,7 +87,9 @@ impl Caller {
         let deadline = self.router.deadline();
         let called = self.router.call(CallKind::Background, self.slot, &call, read, deadline).await;
         match called {
-            Err(CallError::Redis(error)) if error.code() == Some("WRONGTYPE") => Err(OTHER_TYPE),
+            Err(CallError::Redis(error)) if error.code() == Some("WRONGTYPE") => {
+                Err(CallError::OTHER_TYPE)
+            }
             called => called,
         }
     }

@@ -18,9 +18,9 @@ use tokio::time::Instant;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
-use super::call::{Call, OTHER_TYPE, Reply};
+use crate::limit::bucket::ReceiptUse;
+use crate::limit::call::{Call, Reply};
 use crate::redis::{CallError, CallKind, HashSlot, Router};
-use crate::store::bucket::ReceiptUse;
 
 /// A request looks for a call of its hash slot among at most this number of calls. A longer search would cost more
 /// than a shared call saves.
@@ -71,7 +71,7 @@ impl Recipient {
             Self::Waiting(it) => drop(it.send(answer)),
             Self::Nobody { lost: Some(lost), .. } => match answer {
                 Ok(reply) if reply.iter().all(|one| one.decision.is_some()) => {}
-                Ok(_) => lost(&OTHER_TYPE),
+                Ok(_) => lost(&CallError::OTHER_TYPE),
                 Err(error) => lost(&error),
             },
             Self::Nobody { lost: None, .. } => {}

@@ -1,7 +1,7 @@
 //! Every path that a comment or a document names exists.
 //!
 //! A path is a word that begins with one of [`FOLDERS`], or ends in `.rs` or `.lua`. It may be short: of
-//! `src/store/script/shell.lua`, `store/script/shell.lua` and `shell.lua` name the file too. Where a part in capitals
+//! `src/limit/call/shell.lua`, `limit/call/shell.lua` and `shell.lua` name the file too. Where a part in capitals
 //! stands for any name, as in `store/NAME.rs`, the path is no file's.
 
 use std::collections::HashSet;
@@ -98,7 +98,7 @@ fn paths_in_comments_and_documents_exist() {
 #[test]
 fn a_path_is_found_in_a_line() {
     for (line, expected) in [
-        ("//! See `src/store/script/shell.lua`.", &["src/store/script/shell.lua"][..]),
+        ("//! See `src/limit/call/shell.lua`.", &["src/limit/call/shell.lua"][..]),
         ("-- as in decide.rs, and docs/limits.md#waits", &["decide.rs", "docs/limits.md"]),
         ("| [`a`](../docs/a.md) | `tests/data/` |", &["docs/a.md", "tests/data"]),
         ("// tests/it/main.rs:7:3 failed; `./scripts/test`", &["tests/it/main.rs", "scripts/test"]),
@@ -107,5 +107,5 @@ fn a_path_is_found_in_a_line() {
         assert_eq!(paths(line).collect::<Vec<_>>(), expected, "{line}");
     }
     assert!(is_pattern("store/NAME.rs") && is_pattern("tests/corpus/TARGET"));
-    assert!(!is_pattern("store/script/shell.lua") && !is_pattern("docs/a.md"));
+    assert!(!is_pattern("limit/call/shell.lua") && !is_pattern("docs/a.md"));
 }

@@ -1,8 +1,8 @@
 -- The twin of mod.rs, for leaky buckets too, in Lua's doubles. Doubles are exact for every whole number
--- below 2^53, and the state stays in that range. This file only calculates; `store/script/shell.lua` has the keys,
+-- below 2^53, and the state stays in that range. This file only calculates; `limit/call/shell.lua` has the keys,
 -- the clock and the expiries.
 --
--- This is a branch of the function `decide`; the head of `store/script/shell.lua` describes its arguments.
+-- This is a branch of the function `decide`; the head of `limit/call/shell.lua` describes its arguments.
 -- `figures` are tokens, period, burst, and the rate's mark. The receipt is the time at which the bucket is
 -- full again. The code has few functions and tables, because Redis runs the whole script for each call, and
 -- would make them anew each time. Each step has the name of its Rust function. One thing differs. Rust counts

@@ -21,13 +21,14 @@ use self::config::figures;
 pub(crate) use self::names::{limiter_keys, limiter_name};
 pub(super) use self::script::SCRIPT;
 use self::script::{LimiterHash, Unusable, read};
-use super::call::Verb;
 use super::queue::{Lost, Queue};
 use crate::limit::algorithm::{Algorithm, Difference};
+use crate::limit::bucket::LimiterFigures;
+use crate::limit::call::Verb;
 use crate::limit::decision::Decision;
 use crate::limit::waiting::MaxWait;
 use crate::redis::{CallError, CallKind, HashSlot, Router};
-use crate::store::bucket::{BucketAsk, LimiterFigures};
+use crate::store::bucket::BucketAsk;
 use crate::store::process::ProcessStore;
 use crate::store::warnings::shown;
 

@@ -9,7 +9,6 @@ use super::config::LimiterConfig;
 use crate::limit::algorithm::redisson::Sharing;
 use crate::limit::decision::{Decision, Outcome};
 use crate::redis::CallError;
-use crate::store::script::call::OTHER_TYPE;
 
 pub(in crate::store::script) static SCRIPT: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("redisson.lua")));
@@ -39,7 +38,7 @@ impl From<Unusable> for CallError {
     fn from(unusable: Unusable) -> Self {
         match unusable {
             Unusable::Unset => Self::UnusableKey("the limiter has no figures"),
-            Unusable::OtherType => OTHER_TYPE,
+            Unusable::OtherType => CallError::OTHER_TYPE,
             Unusable::Older => Self::UnusableKey("a Redisson before 3.17 uses the limiter"),
         }
     }

@@ -5,7 +5,7 @@
 -- One call holds any number of requests. They are decided in their order. Each sees what the requests
 -- before it took, and takes from all of its buckets or from none. An ask is what a request wants of one bucket.
 --
--- The protocol with the caller (script/call). Every number is whole and lies between -2^53 and 2^53.
+-- The protocol with the caller (mod.rs). Every number is whole and lies between -2^53 and 2^53.
 --
 --   KEYS        the buckets' names, each once
 --   ARGV[1]     the requests, as numbers in MessagePack. For each request:

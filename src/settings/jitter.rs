@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use siphasher::sip::SipHasher13;
 
-use super::key::Key;
-use super::name::Name;
+use crate::limit::key::Key;
+use crate::limit::name::Name;
 
 /// A byte that no name of a limit has. It stands between the name and the key.
 const BETWEEN: u8 = 0xFF;

@@ -16,24 +16,19 @@ use crate::limit::key::Key;
 use crate::limit::name::Name;
 use crate::limit::rate::{Burst, Cost, Interval, Rate};
 use crate::limit::time::Timestamp;
-use crate::request::key::{KeySource, KeySpec, Missing};
-use crate::request::network::ClientPrefixes;
-use crate::settings::LimitSpec;
-use crate::store::BucketKey;
 
 const HOUR: u64 = 3_600_000_000;
 
-fn limit(name: &str) -> LimitSpec {
-    let key = KeySpec {
-        sources: vec![KeySource::Ip].into(),
-        missing: Missing::Shared,
-        prefixes: ClientPrefixes::default(),
-    };
-    LimitSpec { key, ..LimitSpec::new(Name::new(name).unwrap()) }
+fn limit(name: &str) -> Name {
+    Name::new(name).unwrap()
 }
 
-fn key(text: &str) -> BucketKey {
-    Key::of([Some(text.as_bytes())]).into()
+fn id(name: &Name) -> LimitId<'_> {
+    LimitId { name, fingerprint: 7 }
+}
+
+fn key(text: &str) -> Key {
+    Key::of([Some(text.as_bytes())])
 }
 
 fn at(micros: u64) -> Now {
@@ -53,7 +48,7 @@ fn ask_of(burst: u64, cost: u64) -> Ask {
 
 struct Table {
     memory: Memory,
-    spec: LimitSpec,
+    name: Name,
 }
 
 struct TableAnswer {
@@ -63,7 +58,7 @@ struct TableAnswer {
 }
 
 impl Memory {
-    fn decide(&self, asks: &[&BucketAsk<'_>], now: Now) -> TableAnswer {
+    fn decide(&self, asks: &[&KeyedAsk<'_>], now: Now) -> TableAnswer {
         let asks: Vec<_> = asks.iter().map(|ask| **ask).collect();
         let one = match &asks[..] {
             [ask] => self.take_one(ask, ReceiptUse::Needed, now),
@@ -81,18 +76,18 @@ impl Memory {
 
 impl Table {
     fn of(max_keys: usize) -> Self {
-        Self { memory: Memory::new(max_keys), spec: limit("per-client") }
+        Self { memory: Memory::new(max_keys), name: limit("per-client") }
     }
 
     fn take(&self, name: &str, ask: Ask, now: u64) -> bool {
         let key = key(name);
-        let ask = BucketAsk { spec: &self.spec, key: &key, ask };
+        let ask = KeyedAsk { limit: id(&self.name), key: &key, ask };
         self.memory.decide(&[&ask], at(now)).verdict == Verdict::PASS
     }
 
     fn left(&self, name: &str, now: u64) -> u64 {
         let key = key(name);
-        let ask = BucketAsk { spec: &self.spec, key: &key, ask: ask(1) };
+        let ask = KeyedAsk { limit: id(&self.name), key: &key, ask: ask(1) };
         self.memory.look(&ask, at(now)).remaining
     }
 }
@@ -174,7 +169,7 @@ fn a_request_never_evicts_its_own_buckets() {
     let specs = ["one", "two", "three"].map(limit);
     let key = key("client");
     let asks: Vec<_> =
-        specs.iter().map(|spec| BucketAsk { spec, key: &key, ask: ask(1) }).collect();
+        specs.iter().map(|spec| KeyedAsk { limit: id(spec), key: &key, ask: ask(1) }).collect();
     let asks: Vec<_> = asks.iter().collect();
     for left in (0..10).rev() {
         let decided = memory.decide(&asks, at(0));
@@ -191,8 +186,8 @@ fn a_refused_request_leaves_no_bucket_behind() {
     let specs = ["one", "two"].map(limit);
     for n in 0..10 {
         let key = key(&n.to_string());
-        let one = BucketAsk { spec: &specs[0], key: &key, ask: ask(1) };
-        let two = BucketAsk { spec: &specs[1], key: &key, ask: ask(11) };
+        let one = KeyedAsk { limit: id(&specs[0]), key: &key, ask: ask(1) };
+        let two = KeyedAsk { limit: id(&specs[1]), key: &key, ask: ask(11) };
         let decided = memory.decide(&[&one, &two], at(0));
         assert_eq!(decided.verdict, Verdict::Refuse { by: 1, retry_after: None });
     }
@@ -258,26 +253,20 @@ fn new_keys_have_buckets_of_their_own_after_the_bound_was_lowered() {
 }
 
 #[test]
-fn a_bucket_is_named_by_limit_sources_and_key() {
+fn a_bucket_is_named_by_limit_and_key() {
     let memory = Memory::new(100);
-    let spec = limit("per-client");
-    let other = |change: fn(&mut LimitSpec)| {
-        let mut spec = limit("per-client");
-        change(&mut spec);
-        spec
-    };
+    let (name, other_name) = (limit("per-client"), limit("per-cliens"));
     let (ip, other_ip) = (key("192.0.2.1"), key("192.0.2.2"));
-    let left = |spec: &LimitSpec, key: &BucketKey, ask: Ask| {
-        memory.decide(&[&BucketAsk { spec, key, ask }], at(0)).decisions[0].remaining
+    let left = |limit: LimitId<'_>, key: &Key, ask: Ask| {
+        memory.decide(&[&KeyedAsk { limit, key, ask }], at(0)).decisions[0].remaining
     };
-    assert_eq!(left(&spec, &ip, ask(4)), 6);
-    assert_eq!(left(&spec, &other_ip, ask(1)), 9, "another key");
-    let renamed = other(|spec| spec.name = Name::new("per-cliens").unwrap());
-    assert_eq!(left(&renamed, &ip, ask(1)), 9, "another name");
-    let by_host = other(|spec| spec.key.sources = vec![KeySource::Host].into());
-    assert_eq!(left(&by_host, &ip, ask(1)), 9, "other sources");
-    let moded = other(|spec| spec.mode = Mode::Shadow);
-    assert_eq!(left(&moded, &ip, ask_of(100, 1)), 95, "other figures go on");
+    assert_eq!(left(id(&name), &ip, ask(4)), 6);
+    assert_eq!(left(id(&name), &other_ip, ask(1)), 9, "another key");
+    assert_eq!(left(id(&other_name), &ip, ask(1)), 9, "another name");
+    let by_host = LimitId { fingerprint: 8, ..id(&name) };
+    assert_eq!(left(by_host, &ip, ask(1)), 9, "other sources");
+    let moded = Ask { mode: Mode::Shadow, ..ask_of(100, 1) };
+    assert_eq!(left(id(&name), &ip, moded), 95, "other figures go on");
 }
 
 #[test]
@@ -290,12 +279,11 @@ fn two_threads_never_take_the_same_token() {
             let (memory, specs, passed) = (&memory, &specs, &passed);
             scope.spawn(move || {
                 for n in 0..200 {
-                    let keys: Vec<BucketKey> =
-                        (0..3).map(|k| key(&(n * 3 + k).to_string())).collect();
+                    let keys: Vec<Key> = (0..3).map(|k| key(&(n * 3 + k).to_string())).collect();
                     let mut asks: Vec<_> = specs
                         .iter()
                         .zip(&keys)
-                        .map(|(spec, key)| BucketAsk { spec, key, ask: ask(3) })
+                        .map(|(spec, key)| KeyedAsk { limit: id(spec), key, ask: ask(3) })
                         .collect();
                     asks.rotate_left(turn % 3);
                     let asks: Vec<_> = asks.iter().collect();
@@ -312,17 +300,17 @@ fn two_threads_never_take_the_same_token() {
 
 impl Table {
     /// What the ask took, if it took anything.
-    fn taken(&self, name: &str, ask: Ask) -> Option<(BucketKey, Ask, BucketReceipt)> {
+    fn taken(&self, name: &str, ask: Ask) -> Option<(Key, Ask, BucketReceipt)> {
         let key = key(name);
-        let one = BucketAsk { spec: &self.spec, key: &key, ask };
+        let one = KeyedAsk { limit: id(&self.name), key: &key, ask };
         let taken = self.memory.decide(&[&one], at(HOUR)).taken[0]?;
         Some((key, ask, taken))
     }
 
-    fn give_back(&self, (key, ask, taken): &(BucketKey, Ask, BucketReceipt)) {
+    fn give_back(&self, (key, ask, taken): &(Key, Ask, BucketReceipt)) {
         let used = Difference::Less(ask.cost.get());
         let settled = Settlement { used, receipt: taken.receipt, max_wait: ask.max_wait };
-        let ask = BucketAsk { spec: &self.spec, key, ask: *ask };
+        let ask = KeyedAsk { limit: id(&self.name), key, ask: *ask };
         self.memory.settle(&ask, &settled, *taken, at(HOUR));
     }
 }
@@ -381,7 +369,7 @@ fn tokens_of_a_shared_bucket_go_back_to_it() {
     assert!(!table.take("old", ask(1), HOUR));
     let first = table.taken("a", ask(10)).unwrap();
     assert!(table.taken("b", ask(1)).is_none(), "they share ten");
-    table.memory.forget(&BucketAsk { spec: &table.spec, key: &key("old"), ask: ask(1) });
+    table.memory.forget(&KeyedAsk { limit: id(&table.name), key: &key("old"), ask: ask(1) });
     let own = table.taken("a", ask(4)).unwrap();
     assert!(!own.2.from_shared);
     table.give_back(&first);

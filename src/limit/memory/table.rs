@@ -24,14 +24,14 @@ const FEWEST_SHARDS: usize = 64;
 const SMALLEST_SHARD: usize = 128;
 
 /// The buckets of a process.
-pub(in crate::store) struct Memory {
+pub(crate) struct Memory {
     pub(super) secret: (u64, u64),
     pub(super) shards: Box<[Mutex<Shard>]>,
     /// One bucket for each limit. New keys share it when nothing can be evicted.
     pub(super) shared: Mutex<Shard>,
     pub(super) keys: AtomicUsize,
     pub(super) shares: Arc<Shares>,
-    pub(in crate::store) full: FullCounts,
+    pub(crate) full: FullCounts,
     pub(super) resets: Resets,
     pub(super) swept: AtomicUsize,
     /// The next search in other shards for a bucket to evict begins at this shard.
@@ -40,11 +40,11 @@ pub(in crate::store) struct Memory {
 
 impl Memory {
     /// A table that logs nothing when it is full.
-    pub(in crate::store) fn unreported(max_keys: usize) -> Self {
+    pub(crate) fn unreported(max_keys: usize) -> Self {
         Self { full: FullCounts::reported(), ..Self::new(max_keys) }
     }
 
-    pub(in crate::store) fn new(max_keys: usize) -> Self {
+    pub(crate) fn new(max_keys: usize) -> Self {
         let at_least = (max_keys / SMALLEST_SHARD).clamp(1, FEWEST_SHARDS);
         let shards = max_keys.div_ceil(SHARD_SIZE).clamp(at_least, MOST_SHARDS);
         // Each `RandomState` takes its seed from the system.

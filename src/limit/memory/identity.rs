@@ -3,7 +3,7 @@
 /// Identifies a bucket by 96 bits of a keyed hash and by the mark of its limit. The hash is keyed so that no
 /// client can make two buckets collide. Only the mark shows which limit a bucket of the table belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(in crate::store) struct Identity {
+pub(crate) struct Identity {
     /// Chooses the shard. The upper half is the mark of the limit.
     pub(super) shard: u64,
     /// The hash by which the shard's table finds the bucket.
@@ -18,7 +18,7 @@ impl Identity {
     }
 
     /// All bits in one number.
-    pub(in crate::store) fn number(self) -> u128 {
+    pub(crate) fn number(self) -> u128 {
         u128::from(self.shard) << 64 | u128::from(self.hash)
     }
 
@@ -33,11 +33,10 @@ impl Identity {
 pub(super) struct LimitMark(u32);
 
 impl LimitMark {
-    /// The mark for these fingerprints of the limit's name and key sources, and for the algorithm's number.
-    pub(super) fn of(name: u64, sources: u64, algorithm: u64) -> Self {
+    /// The mark for the fingerprints of a limit, and for the algorithm's number.
+    pub(super) fn of(name: u64, other: u64, algorithm: u64) -> Self {
         // The golden ratio in 64 bits (Knuth, The Art of Computer Programming, volume 3, section 6.4).
-        let mixed =
-            (name ^ sources.rotate_left(29) ^ algorithm).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let mixed = (name ^ other.rotate_left(29) ^ algorithm).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         Self(u32::try_from(mixed >> 32).unwrap_or_default())
     }
 }

@@ -5,8 +5,8 @@ use super::*;
 /// Two limits on one table.
 struct TwoLimits {
     memory: Memory,
-    invented: LimitSpec,
-    login: LimitSpec,
+    invented: Name,
+    login: Name,
 }
 
 impl TwoLimits {
@@ -15,15 +15,15 @@ impl TwoLimits {
         Self { memory: Memory::new(max_keys), invented, login }
     }
 
-    fn take(&self, spec: &LimitSpec, name: usize, ask: Ask) -> bool {
+    fn take(&self, spec: &Name, name: usize, ask: Ask) -> bool {
         let key = key(&name.to_string());
-        let ask = BucketAsk { spec, key: &key, ask };
+        let ask = KeyedAsk { limit: id(spec), key: &key, ask };
         self.memory.decide(&[&ask], at(HOUR)).verdict == Verdict::PASS
     }
 
     /// The number of tokens that each of these new keys gets, one key after the other. A key asks for one token at a
     /// time.
-    fn given(&self, spec: &LimitSpec, names: std::ops::Range<usize>) -> Vec<usize> {
+    fn given(&self, spec: &Name, names: std::ops::Range<usize>) -> Vec<usize> {
         let taken = |name| (0..20).filter(|_| self.take(spec, name, ask(1))).count();
         names.map(taken).collect()
     }

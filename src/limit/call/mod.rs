@@ -1,7 +1,7 @@
 //! One script call for any number of requests: how the call is packed, and how its answer is read.
 //!
-//! `queue` fills a [`Call`], and [`crate::redis`] sends it. `shell.lua` reads the call, and its head describes the
-//! bytes. `verb` has what an ask may want, and `pack` writes single numbers and texts.
+//! `shell.lua` reads a [`Call`], and its head describes the bytes. `verb` has what an ask may want, and `pack` writes
+//! single numbers and texts.
 
 mod pack;
 mod verb;
@@ -14,11 +14,10 @@ use redis::{Cmd, Script, Value};
 use self::pack::{pack_index, pack_number, pack_terms};
 pub(crate) use self::verb::Verb;
 use crate::limit::algorithm::{self, Receipt};
+use crate::limit::bucket::{Holder, ReceiptUse};
 use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::time::Timestamp;
-use crate::redis::CallError;
-use crate::store::bucket::{Holder, ReceiptUse};
 
 /// The most asks of one call. Redis does nothing else while it runs a script. A request with more asks has its
 /// own call.
@@ -32,12 +31,8 @@ const WRONG_TYPE: i64 = -2;
 /// If a request is held, the answer has `HELD - remaining` instead of the remaining tokens.
 const HELD: i64 = -1;
 
-/// The error of a key whose value has another type than the limit's bucket.
-pub(super) const OTHER_TYPE: CallError =
-    CallError::UnusableKey("the key holds a value of another type");
-
-pub(super) static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
-    let [lists, shell] = [include_str!("../lists.lua"), include_str!("../shell.lua")];
+pub(crate) static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
+    let [lists, shell] = [include_str!("lists.lua"), include_str!("shell.lua")];
     Script::new(&[algorithm::LUA, lists, shell].concat())
 });
 
@@ -58,7 +53,7 @@ pub(crate) struct AskReply {
 
 /// Requests that go to Redis together.
 #[derive(Default)]
-pub(super) struct Call {
+pub(crate) struct Call {
     /// The names of the buckets, each once.
     keys: Vec<Vec<u8>>,
     /// For each ask of each request the indices, from 0, of its bucket and of its terms.
@@ -71,30 +66,30 @@ pub(super) struct Call {
 
 impl Call {
     /// Whether a request with this number of asks may still join.
-    pub(super) fn has_room(&self, asks: usize) -> bool {
+    pub(crate) fn has_room(&self, asks: usize) -> bool {
         self.requests.is_empty()
             || self.requests.iter().map(|(asks, _)| asks).sum::<usize>() + asks <= MOST_ASKS
     }
 
     /// Begins a request, whose asks are to follow: so many, at least one.
-    pub(super) fn request(&mut self, asks: usize, receipts: ReceiptUse) {
+    pub(crate) fn request(&mut self, asks: usize, receipts: ReceiptUse) {
         self.requests.push((asks, receipts));
     }
 
     /// Adds an ask about the bucket of this name.
-    pub(super) fn ask(&mut self, verb: Verb, ask: &Ask, name: Vec<u8>) {
+    pub(crate) fn ask(&mut self, verb: Verb, ask: &Ask, name: Vec<u8>) {
         self.ask_for(None, verb, ask, name);
     }
 
     /// Adds an ask like [`Call::ask`]. An ask about a slot names the slot's holder.
-    pub(super) fn ask_for(&mut self, holder: Option<Holder>, verb: Verb, ask: &Ask, name: Vec<u8>) {
+    pub(crate) fn ask_for(&mut self, holder: Option<Holder>, verb: Verb, ask: &Ask, name: Vec<u8>) {
         let bucket = index_of(&mut self.keys, name);
         let terms = index_of(&mut self.terms, (verb, *ask, holder));
         self.list.push((bucket, terms));
     }
 
     /// A call for each of the requests.
-    pub(super) fn split(&self) -> Vec<Self> {
+    pub(crate) fn split(&self) -> Vec<Self> {
         let mut list = self.list.iter();
         let requests = self.requests.iter().map(|(asks, receipts)| {
             let mut call = Self::default();
@@ -129,7 +124,7 @@ impl Call {
     }
 
     /// The call as it is sent.
-    pub(super) fn command(&self) -> Cmd {
+    pub(crate) fn command(&self) -> Cmd {
         let mut terms = Vec::with_capacity(64);
         let list = self.packed_list();
         let keys = self.keys.iter().map(Vec::len).sum::<usize>();
@@ -145,7 +140,7 @@ impl Call {
     }
 
     /// The reply to each request, in their order. `None` if the answer does not fit this call.
-    pub(super) fn read<'a>(
+    pub(crate) fn read<'a>(
         &'a self,
         answer: &'a Value,
     ) -> Option<impl Iterator<Item = Reply> + 'a> {

@@ -1,11 +1,11 @@
-//! Packs a call's numbers and texts as MessagePack. The script unpacks them. The head of `store/script/shell.lua` says
+//! Packs a call's numbers and texts as MessagePack. The script unpacks them. The head of `limit/call/shell.lua` says
 //! what each number means.
 
 use super::verb::Verb;
 use crate::limit::Mode;
 use crate::limit::algorithm::Difference;
+use crate::limit::bucket::Holder;
 use crate::limit::decide::Ask;
-use crate::store::bucket::Holder;
 
 /// Packs a whole number from 0 to 65,535.
 pub(super) fn pack_index(index: usize, into: &mut Vec<u8>) {

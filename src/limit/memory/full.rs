@@ -6,11 +6,11 @@ use crate::limit::name::Name;
 
 /// How often there was no room for a new bucket, by what was done.
 #[derive(Default)]
-pub(in crate::store) struct FullCounts {
+pub(crate) struct FullCounts {
     /// Decisions that shared buckets made.
-    pub(in crate::store) shared: AtomicU64,
+    pub(crate) shared: AtomicU64,
     /// Buckets that were forgotten before they were full.
-    pub(in crate::store) forgotten: AtomicU64,
+    pub(crate) forgotten: AtomicU64,
 }
 
 impl FullCounts {

@@ -4,7 +4,7 @@ use super::*;
 
 impl Table {
     fn make_new(&self, name: &str, ask: Ask) {
-        self.memory.forget(&BucketAsk { spec: &self.spec, key: &key(name), ask });
+        self.memory.forget(&KeyedAsk { limit: id(&self.name), key: &key(name), ask });
     }
 }
 
@@ -64,7 +64,7 @@ fn use_beyond_the_estimate_counts_in_the_new_bucket() {
     let used = Difference::More(4);
     let settled = Settlement { used, receipt: taken.receipt, max_wait: ask.max_wait };
     table.memory.settle(
-        &BucketAsk { spec: &table.spec, key: &key, ask },
+        &KeyedAsk { limit: id(&table.name), key: &key, ask },
         &settled,
         taken,
         at(HOUR),

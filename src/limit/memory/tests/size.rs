@@ -2,7 +2,7 @@
 //! default.
 
 use super::*;
-use crate::store::memory::packed::Packed;
+use crate::limit::memory::packed::Packed;
 
 #[test]
 fn a_packed_bucket_has_32_bytes() {

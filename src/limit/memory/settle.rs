@@ -5,15 +5,15 @@ use super::shard::{Due, Shard};
 use super::table::Memory;
 use crate::limit::algorithm::sliding_log::Log;
 use crate::limit::algorithm::{Algorithm, BucketState, Difference, Settlement};
+use crate::limit::bucket::{BucketReceipt, KeyedAsk};
 use crate::limit::time::Now;
-use crate::store::bucket::{BucketAsk, BucketReceipt};
 
 impl Memory {
     /// Corrects a bucket after a request: the request used more or fewer tokens than it took at first. If the bucket
     /// was reset after the request took, nothing is given back.
-    pub(in crate::store) fn settle(
+    pub(crate) fn settle(
         &self,
-        ask: &BucketAsk<'_>,
+        ask: &KeyedAsk<'_>,
         settled: &Settlement,
         taken: BucketReceipt,
         now: Now,
@@ -40,7 +40,7 @@ impl Memory {
 fn settle_in(
     shard: &mut Shard,
     id: Identity,
-    ask: &BucketAsk<'_>,
+    ask: &KeyedAsk<'_>,
     settled: &Settlement,
     make_room: impl FnOnce(&mut Shard) -> bool,
     now: Now,

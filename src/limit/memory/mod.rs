@@ -1,5 +1,5 @@
 //! The buckets of this process: a table of at most `store.max_keys` buckets, split into shards with a lock
-//! each. `Store` and `order` call [`Memory`], and a `sweep` runs about once a second.
+//! each. [`Memory`] answers questions about them, and its `sweep` is to run about once a second.
 //!
 //! Only locks make a caller wait, and a lock is held for one decision. A decision over several shards takes their
 //! locks in ascending order. The shared buckets are in another shard, whose lock is taken last. `table` is the whole
@@ -23,20 +23,19 @@ use std::sync::atomic::Ordering;
 
 use siphasher::sip128::SipHasher13;
 
-pub(super) use self::identity::Identity;
+pub(crate) use self::identity::Identity;
 use self::identity::LimitMark;
 use self::locked::shard_number;
 use self::shard::{Due, Shard};
-pub(super) use self::table::Memory;
-use super::bucket::{BucketAsk, BucketReceipt, BucketReply, Decider, ReceiptUse};
+pub(crate) use self::table::Memory;
+use super::bucket::{BucketReceipt, BucketReply, Decider, KeyedAsk, LimitId, ReceiptUse};
 use crate::limit::algorithm::{Algorithm, BucketState, sliding_log};
 use crate::limit::decide::{Ask, Change, PerAsk, decide, decide_one};
 use crate::limit::decision::{Decision, Verdict};
 use crate::limit::time::Now;
-use crate::settings::LimitSpec;
 
 /// The number of calls of [`Memory::sweep`] that together visit the whole table.
-pub(super) const SWEEP_STEPS: usize = 16;
+pub(crate) const SWEEP_STEPS: usize = 16;
 
 /// The most buckets that one sweep evicts from a shard, while the table is over its bound.
 const SWEEP_EVICTIONS: usize = 64;
@@ -89,20 +88,20 @@ impl FoundBucket {
 
 impl Memory {
     /// The number of buckets in the table.
-    pub(super) fn keys(&self) -> usize {
+    pub(crate) fn keys(&self) -> usize {
         self.keys.load(Ordering::Relaxed)
     }
 
     /// Sets the bound. If the table holds more buckets, sweeps evict the rest.
-    pub(super) fn set_max_keys(&self, max_keys: usize) {
+    pub(crate) fn set_max_keys(&self, max_keys: usize) {
         self.shares.set_max_keys(max_keys);
     }
 
     /// Decides over these asks together: every limit that allows takes, or none does. Returns one answer for each ask,
     /// and the verdict of the enforcing limits.
-    pub(super) fn take(
+    pub(crate) fn take(
         &self,
-        asks: &[BucketAsk<'_>],
+        asks: &[KeyedAsk<'_>],
         receipts: ReceiptUse,
         now: Now,
     ) -> (PerAsk<BucketReply>, Verdict) {
@@ -125,7 +124,7 @@ impl Memory {
             let shard = match (bucket.kind, &mut shared) {
                 (BucketKind::New, _) => continue,
                 (BucketKind::Shared, Some(shared)) => {
-                    self.full.shared(&ask.spec.name, self.keys());
+                    self.full.shared(ask.limit.name, self.keys());
                     bucket.id = self.shared_identity(ask);
                     shared
                 }
@@ -155,9 +154,9 @@ impl Memory {
 
     /// Like [`Memory::take`], for one ask, without lists of buckets and locks. `None` if its bucket is new and no
     /// room can be made for it.
-    pub(super) fn take_one(
+    pub(crate) fn take_one(
         &self,
-        ask: &BucketAsk<'_>,
+        ask: &KeyedAsk<'_>,
         receipts: ReceiptUse,
         now: Now,
     ) -> Option<(BucketReply, Verdict)> {
@@ -186,14 +185,14 @@ impl Memory {
     }
 
     /// The decision that one ask alone would get. Nothing is taken.
-    pub(super) fn look(&self, ask: &BucketAsk<'_>, now: Now) -> Decision {
+    pub(crate) fn look(&self, ask: &KeyedAsk<'_>, now: Now) -> Decision {
         let id = self.identity(ask);
         let state = state(self.lock(&[id]).of(id), id, &ask.ask, now);
         Ask { takes: false, ..ask.ask }.step(state, now).decision
     }
 
     /// Resets the bucket to a new one.
-    pub(super) fn forget(&self, ask: &BucketAsk<'_>) {
+    pub(crate) fn forget(&self, ask: &KeyedAsk<'_>) {
         let id = self.identity(ask);
         let mut shards = self.lock(&[id]);
         let removed = shards.of(id).remove(id);
@@ -203,7 +202,7 @@ impl Memory {
 
     /// Visits some of the shards, one lock at a time: forgets full buckets, evicts buckets over the bound,
     /// and gives memory back. [`SWEEP_STEPS`] calls visit the whole table.
-    pub(super) fn sweep(&self, now: Now) {
+    pub(crate) fn sweep(&self, now: Now) {
         let step = self.shards.len().div_ceil(SWEEP_STEPS);
         let from = self.swept.fetch_add(step, Ordering::Relaxed) % self.shards.len();
         for shard in self.shards.iter().cycle().skip(from).take(step) {
@@ -219,25 +218,23 @@ impl Memory {
         self.shared.lock().sweep(now);
     }
 
-    /// Identifies a bucket. A limit whose algorithm or key sources change begins with new buckets. A limit
-    /// whose figures change keeps its buckets.
-    pub(super) fn identity(&self, ask: &BucketAsk<'_>) -> Identity {
-        self.hash(ask.spec, &ask.ask.algorithm, ask.key.shown().as_bytes())
+    /// Identifies a bucket. A limit whose id or algorithm changes begins with new buckets. A limit whose figures change
+    /// keeps its buckets.
+    pub(crate) fn identity(&self, ask: &KeyedAsk<'_>) -> Identity {
+        self.hash(ask.limit, &ask.ask.algorithm, ask.key.as_bytes())
     }
 
     /// Identifies the shared bucket of a limit.
-    fn shared_identity(&self, ask: &BucketAsk<'_>) -> Identity {
-        self.hash(ask.spec, &ask.ask.algorithm, b"")
+    fn shared_identity(&self, ask: &KeyedAsk<'_>) -> Identity {
+        self.hash(ask.limit, &ask.ask.algorithm, b"")
     }
 
     /// Each limit has its own secrets for the hash. So the limit's name need not be hashed too.
-    fn hash(&self, spec: &LimitSpec, algorithm: &Algorithm, key: &[u8]) -> Identity {
-        let sources = spec.key.sources.fingerprint();
-        let window = spec.window.as_ref().map_or(0, |window| window.fingerprint().rotate_left(17));
-        let (name, algorithm) = (spec.name.fingerprint() ^ window, algorithm.number());
-        let secret = (self.secret.0 ^ name, self.secret.1 ^ sources ^ algorithm);
+    fn hash(&self, limit: LimitId<'_>, algorithm: &Algorithm, key: &[u8]) -> Identity {
+        let (name, algorithm) = (limit.name.fingerprint(), algorithm.number());
+        let secret = (self.secret.0 ^ name, self.secret.1 ^ limit.fingerprint ^ algorithm);
         let hash = SipHasher13::new_with_keys(secret.0, secret.1).hash(key);
-        Identity::new(LimitMark::of(name, sources, algorithm), hash.h1, hash.h2)
+        Identity::new(LimitMark::of(name, limit.fingerprint, algorithm), hash.h1, hash.h2)
     }
 }
 
