@@ -55,6 +55,8 @@ pub(super) fn pack_terms(verb: Verb, ask: &Ask, holder: Option<Holder>, into: &m
             (Verb::Settle(..), _) => "settle",
             (_, Mode::Enforce) if !ask.takes => "peek",
             (_, Mode::Enforce) => "enforce",
+            // If a limit in shadow takes nothing, its request does not either.
+            (_, Mode::Shadow | Mode::Mark) if !ask.takes => "look",
             (_, Mode::Shadow | Mode::Mark) => "shadow",
             (_, Mode::Candidate) => "candidate",
         },

@@ -4,8 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate::limit::Mode;
 use tidegate::limit::algorithm::fixed_window::windows::{Schedule, Unit, Windows};
 use tidegate::limit::algorithm::{Difference, Receipt};
+use tidegate::limit::decide::Ask;
 use tidegate::limit::decision::{Decision, Outcome, Verdict};
 use tidegate::limit::key::Key;
 use tidegate::limit::rate::{Cost, Interval, MAX_INTERVAL};
@@ -222,6 +224,13 @@ async fn a_look_takes_nothing(bench: &Bench) {
     for _ in 0..3 {
         let look = bench.store.peek(&one, Bench::now()).await.unwrap();
         assert_eq!(look, Decision { outcome: Outcome::Allow, remaining: 1 });
+    }
+    // A regression: in Redis a limit in shadow took.
+    for mode in [Mode::Enforce, Mode::Shadow, Mode::Mark] {
+        let look = BucketAsk { ask: Ask { takes: false, mode, ..one.ask }, ..one };
+        for _ in 0..2 {
+            assert_eq!(bench.decide(&[look]).await.remaining(0), 1, "{mode:?}");
+        }
     }
     bench.take(one).await;
     let look = bench.store.peek(&one, Bench::now()).await.unwrap();
