@@ -4,8 +4,8 @@
 //! 1. `claim`: `throttle` makes one [`Claim`] for each limit that applies to a request.
 //! 2. `order`: [`Store::take`] decides who is asked, in which order, and what goes back.
 //! 3. `known`: if the refusal is known, nobody is asked.
-//! 4. [`crate::limit::memory`] (the buckets of this process), `script` (the buckets in Redis, by
-//!    [`crate::limit::call`]) and `script::redisson` (limiters that Java services share) are asked. They know questions
+//! 4. `limit::memory` (the buckets of this process), `script` (the buckets in Redis, by
+//!    `limit::call`) and `script::redisson` (limiters that Java services share) are asked. They know questions
 //!    (`bucket`), but no claims.
 //! 5. `grant`: what a limit gave is kept, settled or given back.
 //! 6. `queue`: the requests that wait for a bucket. When one of them leaves, those after it move up.

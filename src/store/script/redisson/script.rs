@@ -38,7 +38,7 @@ impl From<Unusable> for CallError {
     fn from(unusable: Unusable) -> Self {
         match unusable {
             Unusable::Unset => Self::UnusableKey("the limiter has no figures"),
-            Unusable::OtherType => CallError::OTHER_TYPE,
+            Unusable::OtherType => Self::OTHER_TYPE,
             Unusable::Older => Self::UnusableKey("a Redisson before 3.17 uses the limiter"),
         }
     }
