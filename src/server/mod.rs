@@ -39,7 +39,6 @@ use crate::clock::Clock;
 use crate::config::Loaded;
 use crate::downstream::AsyncListener;
 use crate::file::STILL_WRONG;
-use crate::observe::candidate_log::CandidateLog;
 use crate::observe::events;
 use crate::observe::log::LogGuard;
 use crate::observe::log_interval::{LogInterval, LogIntervals};
@@ -122,7 +121,6 @@ struct Supervisor {
     occasions: Occasions,
     /// The lines about certificates that end.
     expiry_lines: LogIntervals<(PathBuf, bool)>,
-    candidates: CandidateLog,
     checks: HealthChecks,
     export: SpanExport,
     /// When to read a file again that is wrong, and to log its errors again. `None` if the file is valid.
@@ -170,7 +168,6 @@ impl Supervisor {
             log: start.log,
             occasions,
             expiry_lines: LogIntervals::new(DAY),
-            candidates: CandidateLog::new(process.metrics.clone(), Instant::now()),
             checks: HealthChecks::default(),
             export: SpanExport::start(process.spans.clone(), process.clock.clone()),
             rejected: None,
@@ -279,11 +276,10 @@ impl Supervisor {
     }
 
     /// Writes the log's summaries that are due. At the end of the process all are.
-    fn write_summaries(&mut self, is_end: bool) {
+    fn write_summaries(&self, is_end: bool) {
         let settings = &self.published.borrow().settings;
         let interval = Some(settings.log.summary_interval).filter(|_| !is_end);
         self.process.write_summaries(interval);
-        self.candidates.write(settings, interval, self.process.clock.now(), Instant::now());
     }
 
     fn sweep(&mut self) {

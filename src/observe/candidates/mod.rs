@@ -34,8 +34,6 @@ pub(crate) struct CandidateTally {
     /// The requests that the candidate would have rejected, and those that its limit rejected.
     pub(crate) rejected: CandidateCount,
     pub(crate) limit_rejected: CandidateCount,
-    /// The requests that only the candidate, or only the limit, rejects.
-    pub(super) differing: u64,
 }
 
 /// A number of requests, and the different keys of these requests.
@@ -108,11 +106,10 @@ fn have_same_figures(one: &LimitSpec, other: &LimitSpec) -> bool {
 impl CandidateTally {
     pub(crate) fn new(since: Timestamp) -> Self {
         let [all, rejected, limit_rejected] = Default::default();
-        Self { since, all, rejected, limit_rejected, differing: 0 }
+        Self { since, all, rejected, limit_rejected }
     }
 
     fn count(&mut self, key: u64, by: RejectedBy) {
-        self.differing += u64::from(by.candidate != by.limit);
         self.all.count(key);
         if by.candidate {
             self.rejected.count(key);
@@ -127,7 +124,6 @@ impl CandidateTally {
         self.all.add(&other.all);
         self.rejected.add(&other.rejected);
         self.limit_rejected.add(&other.limit_rejected);
-        self.differing += other.differing;
         self
     }
 

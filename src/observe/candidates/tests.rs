@@ -1,11 +1,4 @@
-use std::time::Duration;
-
-use serde_json::{Value, json};
-use tokio::time::Instant;
-
-use super::super::candidate_log::CandidateLog;
 use super::super::metrics::Metrics;
-use super::super::testing;
 use super::*;
 use crate::settings::Settings;
 use crate::settings::testing::settings_with as settings;
@@ -106,67 +99,4 @@ fn a_request_that_began_with_other_figures_is_not_counted() {
     note(&metrics, 0, &before, "a", NEWLY);
     note(&metrics, 1, &after, "a", PASSES);
     assert_eq!(requests(&metrics, &after), [1, 0, 0]);
-}
-
-const TEN: Option<Duration> = Some(Duration::from_secs(10));
-
-fn without_time(mut line: Value) -> Value {
-    line.as_object_mut().unwrap().remove("timestamp");
-    line
-}
-
-#[test]
-fn a_line_comes_where_the_two_differ_and_has_all_since_the_figures_are_in_force() {
-    let settings = settings(LINES);
-    let metrics = two_workers(&settings, at(0));
-    let start = Instant::now();
-    let mut log = CandidateLog::new(metrics.clone(), start);
-    let silent = testing::lines(|| {
-        note(&metrics, 0, &settings, "a", BOTH);
-        log.write(&settings, TEN, at(10_000), start + Duration::from_millis(10_000));
-        note(&metrics, 1, &settings, "b", NEWLY);
-        log.write(&settings, TEN, at(19_999), start + Duration::from_millis(19_999));
-    });
-    assert_eq!(silent, [] as [Value; 0], "both reject the same, and then the interval runs");
-    let lines = testing::lines(|| {
-        note(&metrics, 0, &settings, "c", PASSES);
-        log.write(&settings, TEN, at(20_000), start + Duration::from_millis(20_000));
-        note(&metrics, 0, &settings, "c", PASSES);
-        log.write(&settings, TEN, at(30_000), start + Duration::from_millis(30_000));
-        log.write(&settings, None, at(31_000), start);
-    });
-    let expected = json!({
-        "level": "INFO", "target": "tidegate::throttle", "message": "candidate",
-        "limit": "a", "candidate": "50/s, burst 60", "requests": 3,
-        "rejected": 2, "rejected_percent": 66.667, "keys": 3, "keys_rejected": 2,
-        "limit_rejected": 1, "limit_rejected_percent": 33.333, "limit_keys_rejected": 1,
-        "since_ms": 20_000,
-    });
-    assert_eq!(lines.into_iter().map(without_time).collect::<Vec<_>>(), [expected]);
-    let last = testing::lines(|| {
-        note(&metrics, 0, &settings, "c", NEWLY);
-        log.write(&settings, None, at(32_000), start);
-    });
-    assert_eq!(last[0]["requests"], 5);
-}
-
-#[test]
-fn changed_figures_are_logged_anew_and_a_log_without_throttle_lines_has_none() {
-    let (before, mut after) =
-        (settings(LINES), settings("rate = \"1/s\"\ncandidate = { rate = \"9/s\" }"));
-    let metrics = two_workers(&before, at(0));
-    let start = Instant::now();
-    let mut log = CandidateLog::new(metrics.clone(), start);
-    let lines = testing::lines(|| {
-        note(&metrics, 0, &before, "a", NEWLY);
-        log.write(&before, TEN, at(10_000), start + Duration::from_millis(10_000));
-        put_in_force(&metrics, &after, at(11_000));
-        note(&metrics, 0, &after, "a", NEWLY);
-        log.write(&after, TEN, at(20_000), start + Duration::from_millis(20_000));
-        after.log.throttle = crate::settings::ThrottleLog::Off;
-        note(&metrics, 0, &after, "a", NEWLY);
-        log.write(&after, TEN, at(30_000), start + Duration::from_millis(30_000));
-    });
-    let told: Vec<_> = lines.iter().map(|line| (&line["candidate"], &line["requests"])).collect();
-    assert_eq!(told, [(&json!("50/s, burst 60"), &json!(1)), (&json!("9/s, burst 9"), &json!(1))]);
 }

@@ -210,11 +210,11 @@ fn told(proxy: &Tidegate) -> Value {
 }
 
 #[test]
-fn the_status_and_the_log_say_what_it_would_have_rejected() {
+fn the_status_says_what_it_would_have_rejected() {
     in_both_stores(|store, _| {
         let limits = "[limits.client]\nkey = [\"header:x-user\"]\nrate = \"3/h\"\n\
                       candidate = { rate = \"1/h\" }\n";
-        let mut proxy = proxy(store, limits);
+        let proxy = proxy(store, limits);
         let mut client = Connection::open(proxy.address);
         // Of `a`, both reject the fourth request; the candidate would have rejected two more, and one of `b`.
         for user in ["a", "a", "a", "a", "b", "b", "c"] {
@@ -223,23 +223,11 @@ fn the_status_and_the_log_say_what_it_would_have_rejected() {
         let mut candidate = told(&proxy);
         let object = candidate.as_object_mut().unwrap();
         assert!(object.remove("since").unwrap().is_string() && object.remove("since_ms").is_some());
-        let counts = json!({
-            "requests": 7, "rejected": 4, "rejected_percent": 57.143, "keys": 3, "keys_rejected": 2,
+        let expected = json!({
+            "figures": "1/h, burst 1", "requests": 7, "rejected": 4, "rejected_percent": 57.143, "keys": 3, "keys_rejected": 2,
             "limit_rejected": 1, "limit_rejected_percent": 14.286, "limit_keys_rejected": 1,
         });
-        let mut expected = counts.clone();
-        expected["figures"] = "1/h, burst 1".into();
         assert_eq!(candidate, expected);
-        assert!(proxy.stop().success());
-        let lines = proxy.log.with("candidate");
-        let [line] = lines.as_slice() else { panic!("{lines:?}") };
-        assert_eq!(
-            (&line["limit"], &line["candidate"]),
-            (&json!("client"), &json!("1/h, burst 1"))
-        );
-        for (name, count) in counts.as_object().unwrap() {
-            assert_eq!(&line[name], count, "{name}");
-        }
     });
 }
 
