@@ -9,7 +9,7 @@ use clap::Args;
 use rustix::termios::tcgetwinsize;
 use serde_json::{Value, json};
 
-use super::admin::{AdminClient, Column, list, table, text, time};
+use super::admin::{AdminClient, list, table, text, time};
 use super::{CommandResult, Failure, print, terminal};
 use crate::observe::log::Terminal;
 
@@ -84,6 +84,24 @@ fn draw(at: &str, status: &Value, away: Option<&str>) -> io::Result<()> {
     out.flush()
 }
 
+const REQUESTS: &str = "requests/s = /per_second, rejected/s = /rejected_per_second, \
+    refused/s = /refused_per_second, failed/s = /failed_per_second, waiting = /waiting";
+const LIMITS: &str = "limit = /name, rejected/s = /rejected_per_second, refused/s = /refused_per_second, \
+    allowed/s = /allowed_per_second, held/s = /delayed_per_second, shadowed/s = /shadow_per_second, \
+    marked/s = /marked_per_second, rate = /rate";
+const CANDIDATES: &str = "limit = /name, its candidate = /candidate/figures, since = /candidate/since_ms, \
+    requests = /candidate/requests, would reject = /candidate/rejected_percent, \
+    the limit = /candidate/limit_rejected_percent, of keys = /candidate/keys, \
+    would reject = /candidate/keys_rejected, the limit = /candidate/limit_keys_rejected";
+const PLANS: &str = "limit = /name, its plans = /plans";
+const ROUTES: &str = "route = /name, requests/s = /per_second, rejected/s = /rejected_per_second, \
+    held/s = /delayed_per_second, 4xx/s = /statuses_per_second/4xx, 5xx/s = /statuses_per_second/5xx";
+const SERVERS: &str = "upstream = /of, server = /it/url, up = /it/up, since = /it/since, \
+    requests = /it/requests_total, 5xx = /it/answers_5xx_total, in flight = /it/in_flight, \
+    retries = /it/retries_total, errors = /it/errors, check passed = /it/last_check/passed";
+const STORES: &str = "store = /name, up = /up, for = /since_ms, p50 ms = /p50_ms, p99 ms = /p99_ms, \
+    errors = /errors";
+
 /// The status as text. Each table has at most `most` rows, the busiest first.
 fn page(at: &str, status: &Value, most: usize) -> String {
     let config = &status["config"];
@@ -110,10 +128,6 @@ fn page(at: &str, status: &Value, most: usize) -> String {
     });
     let mut rejected = of_each(&limits, "rejected_keys");
     busiest_first(&mut rejected, "/it/per_second");
-    let mut near = of_each(&limits, "near_keys");
-    near.retain(|key| key["it"]["next"] == true);
-    busiest_first(&mut near, "/it/share");
-    near.reverse();
     let mut routes = list(status, "routes").to_vec();
     routes.retain(|route| route["total"] != 0);
     busiest_first(&mut routes, "/per_second");
@@ -121,105 +135,20 @@ fn page(at: &str, status: &Value, most: usize) -> String {
     let mut store = status["store"].clone();
     store["name"] = store["location"].take();
     let stores = [&[store.clone()], list(&store, "servers")].concat();
-    let window = format!("rejected in {}", time(&status["rejected_keys_window_ms"]));
-
-    let tables: [(&[Column<'_>], Vec<Value>); 9] = [
-        (
-            &[
-                ("requests/s", "/per_second"),
-                ("rejected/s", "/rejected_per_second"),
-                ("refused/s", "/refused_per_second"),
-                ("failed/s", "/failed_per_second"),
-                ("waiting", "/waiting"),
-            ],
-            vec![status["requests"].clone()],
-        ),
-        (
-            &[
-                ("limit", "/name"),
-                ("rejected/s", "/rejected_per_second"),
-                ("refused/s", "/refused_per_second"),
-                ("allowed/s", "/allowed_per_second"),
-                ("held/s", "/delayed_per_second"),
-                ("shadowed/s", "/shadow_per_second"),
-                ("marked/s", "/marked_per_second"),
-                ("rate", "/rate"),
-            ],
-            limits,
-        ),
-        (
-            &[
-                ("limit", "/name"),
-                ("its candidate", "/candidate/figures"),
-                ("since", "/candidate/since_ms"),
-                ("requests", "/candidate/requests"),
-                ("would reject", "/candidate/rejected_percent"),
-                ("the limit", "/candidate/limit_rejected_percent"),
-                ("of keys", "/candidate/keys"),
-                ("would reject", "/candidate/keys_rejected"),
-                ("the limit", "/candidate/limit_keys_rejected"),
-            ],
-            candidates,
-        ),
-        (&[("limit", "/name"), ("its plans", "/plans")], plans),
-        (
-            &[
-                ("limit", "/of"),
-                ("key rejected most", "/it/key"),
-                ("rejected/s", "/it/per_second"),
-                (&window, "/it/count"),
-                ("at most over", "/it/at_most_over"),
-                ("name", "/it/name"),
-            ],
-            rejected,
-        ),
-        (
-            &[
-                ("limit", "/of"),
-                ("key nearest to its limit", "/it/key"),
-                ("left", "/it/remaining"),
-                ("of", "/it/burst"),
-                ("name", "/it/name"),
-            ],
-            near,
-        ),
-        (
-            &[
-                ("route", "/name"),
-                ("requests/s", "/per_second"),
-                ("rejected/s", "/rejected_per_second"),
-                ("held/s", "/delayed_per_second"),
-                ("4xx/s", "/statuses_per_second/4xx"),
-                ("5xx/s", "/statuses_per_second/5xx"),
-            ],
-            routes,
-        ),
-        (
-            &[
-                ("upstream", "/of"),
-                ("server", "/it/url"),
-                ("up", "/it/up"),
-                ("since", "/it/since"),
-                ("requests", "/it/requests_total"),
-                ("5xx", "/it/answers_5xx_total"),
-                ("in flight", "/it/in_flight"),
-                ("retries", "/it/retries_total"),
-                ("errors", "/it/errors"),
-                ("check passed", "/it/last_check/passed"),
-            ],
-            servers,
-        ),
-        (
-            &[
-                ("store", "/name"),
-                ("up", "/up"),
-                ("for", "/since_ms"),
-                ("p50 ms", "/p50_ms"),
-                ("p99 ms", "/p99_ms"),
-                ("errors", "/errors"),
-            ],
-            stores,
-        ),
+    let rejected_keys = format!(
+        "limit = /of, key rejected most = /it/key, rejected/s = /it/per_second, \
+         rejected in {} = /it/count, at most over = /it/at_most_over, name = /it/name",
+        time(&status["rejected_keys_window_ms"])
+    );
+    let tables = [
+        (REQUESTS, vec![status["requests"].clone()]),
+        (LIMITS, limits),
+        (CANDIDATES, candidates),
+        (PLANS, plans),
+        (&*rejected_keys, rejected),
+        (ROUTES, routes),
+        (SERVERS, servers),
+        (STORES, stores),
     ];
     for (columns, mut values) in tables {
         values.truncate(most.max(1));
@@ -256,10 +185,6 @@ mod tests {
             "rejected_keys": [
                 { "key": "203.0.113.7", "count": 1_234, "at_most_over": 5, "per_second": 0.0 },
                 { "key": "198.51.100.9", "count": 40, "at_most_over": 0, "per_second": 8.5 },
-            ],
-            "near_keys": [
-                { "key": "192.0.2.1", "remaining": 3, "burst": 100, "share": 0.03, "next": true },
-                { "key": "203.0.113.7", "remaining": 0, "burst": 100, "share": 0.0, "next": false },
             ],
         })
     }
@@ -320,10 +245,6 @@ per-client  198.51.100.9       8.5         40              0             -
 everyone    198.51.100.9       8.5         40              0             -
 per-client  203.0.113.7        0.0         1234            5             -
 everyone    203.0.113.7        0.0         1234            5             -
-
-limit       key nearest to its limit  left  of   name
-everyone    192.0.2.1                 3     100  -
-per-client  192.0.2.1                 3     100  -
 
 route        requests/s  rejected/s  held/s  4xx/s  5xx/s
 /users/{id}  120         12.0        0.0     12.0   0.0

@@ -56,8 +56,7 @@ pub(crate) fn add(history: &mut History, before: &Reading, now: &Reading, end: T
     });
     let (limits, _) = busiest(limits);
     let (routes, rest) = busiest(routes);
-    let mut others = [0; 8];
-    rest.iter().for_each(|(_, counts)| add_counts(&mut others, counts));
+    let others = std::array::from_fn(|index| rest.iter().map(|(_, counts)| counts[index]).sum());
     let store = now.store_seconds.since(&before.store_seconds);
     #[allow(clippy::cast_possible_truncation, reason = "milliseconds need no more digits")]
     let store_ms = [0.5, 0.99].map(|share| store.quantile_ms(share).map(|millis| millis as f32));
@@ -65,11 +64,6 @@ pub(crate) fn add(history: &mut History, before: &Reading, now: &Reading, end: T
         history.pop_front();
     }
     history.push_back(Point { end, limits, routes, others, store_ms });
-}
-
-/// Adds `counts` to `sum`.
-pub(crate) fn add_counts<const K: usize>(sum: &mut [u32; K], counts: &[u32; K]) {
-    sum.iter_mut().zip(counts).for_each(|(sum, count)| *sum = sum.saturating_add(*count));
 }
 
 /// Splits the entries into the busiest ones and the others. The busiest entry comes first. Entries whose counts are

@@ -7,12 +7,11 @@ use tokio::time::Instant;
 
 use super::Throttle;
 use super::open::Open;
-use super::quota::burst;
 use super::request_limit::{RequestLimit, UnreadLimit};
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::redisson::{self, Sharing};
-use crate::limit::decision::{Decision, Outcome};
+use crate::limit::decision::Outcome;
 use crate::limit::key::{Key, write_shown};
 use crate::limit::name::Name;
 use crate::limit::rate::Rate;
@@ -21,7 +20,6 @@ use crate::limit::waiting::MaxWait;
 use crate::observe::candidates::RejectedBy;
 use crate::observe::metrics::DecisionKind;
 use crate::observe::throttled::ThrottleEvent;
-use crate::observe::top_keys::is_near;
 use crate::observe::trace::{LimitAnswers, LimitDecision};
 use crate::request::key::View;
 use crate::request::network::client_network;
@@ -70,22 +68,11 @@ impl Throttle {
         self.record(&limits[by], request, Outcome::Reject { retry_after }, now);
     }
 
-    /// Notes the keys that are rejected, and those near their limit. A key with enough left costs only a
-    /// comparison.
+    /// Notes the keys that are rejected.
     fn note_keys(&self, limits: &[RequestLimit<'_>], now: Timestamp) {
         for limit in limits {
-            let Claim { spec, .. } = &limit.claim;
-            let Some(Decision { remaining, outcome }) = limit.claim.decision() else { continue };
-            let burst = burst(&limit.claim);
-            match outcome {
-                Outcome::Reject { .. } => {
-                    self.metrics.top_keys.rejected(&spec.name, limit.label(), now);
-                }
-                Outcome::Allow | Outcome::Delay(_) if is_near(remaining, burst) => {
-                    let keys = &self.metrics.top_keys;
-                    keys.near(&spec.name, limit.label(), remaining, burst, now);
-                }
-                Outcome::Allow | Outcome::Delay(_) => {}
+            if let Some(Outcome::Reject { .. }) = limit.outcome() {
+                self.metrics.top_keys.rejected(&limit.claim.spec.name, limit.label(), now);
             }
         }
     }

@@ -100,42 +100,35 @@ function fillShown() {
 // A long part of a key leaves room for the others.
 const brief = (key) => (key.includes("|") ? key.replace(/[^|]{33,}/g, (part) => `${part.slice(0, 20)}…${part.slice(-11)}`) : key);
 
-// Each key found has its figures in `amounts`.
-function showKeys(id, hue, found, none) {
-  const list = found.slice(0, 8), nameOf = ({ limit, key }) => `${limit.name} ${key.lookup ?? key.key}`;
-  const row = rows(byId(id), list.length ? list.map(nameOf) : [""], (name, at) => {
-    if (!name) return { row: element("li", { className: "quiet" }, none) };
-    const { limit, key, amounts } = list[at], figures = amounts.map(() => element("span", {})), text = key.key || "all requests";
+function showTop() {
+  const all = status.limits.filter((limit) => !shown.startsWith("limits/") || shown === `limits/${limit.name}`);
+  const rejected = all.flatMap((limit) => limit.rejected_keys.map((key) => ({ limit, key })));
+  rejected.sort((one, other) => other.key.per_second - one.key.per_second || other.key.count - one.key.count);
+  const list = rejected.slice(0, 8), nameOf = ({ limit, key }) => `${limit.name} ${key.lookup}`;
+  const row = rows(byId("rejected"), list.length ? list.map(nameOf) : [""], (name, at) => {
+    if (!name) return { row: element("li", { className: "quiet" }, "Nobody is rejected.") };
+    const { limit, key } = list[at], now = element("span", {}), count = element("span", {}), text = key.key || "all requests";
     const open = element("button", { type: "button", className: "link", title: `${text} of ${limit.name}` },
       element("code", {}, brief(text)), ...(key.name ? [element("span", {}, key.name)] : []), element("span", { className: "quiet" }, limit.name));
     open.addEventListener("click", () => {
       const name = limit.name.replace(/:candidate$/, "");
       chooseLimit(name);
-      lookUp({ limit: name, key: key.lookup ?? key.key, query: "" });
+      lookUp({ limit: name, key: key.lookup, query: "" });
       byId("key").scrollIntoView({ block: "nearest" });
     });
-    const made = element("li", {}, open, ...figures);
-    made.style.setProperty("--hue", hue);
-    return { row: made, figures };
+    return { row: element("li", {}, open, now, count), now, count };
   });
+  const most = Math.max(list[0]?.key.per_second ?? 0, 0.001);
   for (const one of list) {
-    const { row: made, figures } = row(nameOf(one));
-    made.style.setProperty("--share", `${Math.round(100 * one.share)}%`);
-    figures.forEach((figure, at) => { figure.textContent = one.amounts[at]; });
+    const { row: made, now, count } = row(nameOf(one));
+    made.style.setProperty("--share", `${Math.round(100 * one.key.per_second / most)}%`);
+    now.textContent = `${short(one.key.per_second)}/s`;
+    count.textContent = one.key.count;
   }
-}
-
-function showTop() {
-  const all = status.limits.filter((limit) => !shown.startsWith("limits/") || shown === `limits/${limit.name}`);
-  const rejected = all.flatMap((limit) => limit.rejected_keys.map((key) => ({ limit, key }))).sort((one, other) => other.key.per_second - one.key.per_second || other.key.count - one.key.count);
-  const most = Math.max(rejected[0]?.key.per_second ?? 0, 0.001);
-  showKeys("rejected", "var(--rejected)", rejected.map(({ limit, key }) => ({ limit, key, share: key.per_second / most, amounts: [`${short(key.per_second)}/s`, String(key.count)] })), "Nobody is rejected.");
-  const over = Math.max(0, ...rejected.slice(0, 8).map(({ key }) => key.at_most_over));
+  const over = Math.max(0, ...list.map(({ key }) => key.at_most_over));
   const minutes = Math.max(1, Math.round(status.rejected_keys_window_ms / 60000));
   byId("rejected-in").textContent = `in ${minutes} min`;
   byId("rejected-note").textContent = "Shadowed and marked requests count too. " + (over ? `A count is too high by ${over} at most.` : "The counts are exact.");
-  const near = all.flatMap((limit) => limit.near_keys.filter((key) => key.next).map((key) => ({ limit, key }))).sort((one, other) => one.key.share - other.key.share);
-  showKeys("near", "var(--held)", near.map(({ limit, key }) => ({ limit, key, share: key.share, amounts: [`${short(key.remaining)} left of ${short(key.burst)}`] })), "Nobody is near a limit.");
 }
 
 function showRoutes() {
@@ -278,13 +271,6 @@ function span(hour) {
   (hour ? loadHour() : Promise.resolve()).then(draw, () => {});
 }
 
-function colours(theme) {
-  if (theme === "system") delete document.documentElement.dataset.theme;
-  else document.documentElement.dataset.theme = theme;
-  byId("theme").textContent = `Colours: ${theme}`;
-  localStorage.setItem("theme", theme);
-}
-
 let isRunning = false;
 async function run() {
   if (isRunning) return;
@@ -319,10 +305,6 @@ byId("shown").addEventListener("change", (event) => {
 });
 byId("live").addEventListener("click", () => span(false));
 byId("hour").addEventListener("click", () => span(true));
-byId("theme").addEventListener("click", () => {
-  const order = ["system", "light", "dark"];
-  colours(order[(order.indexOf(localStorage.getItem("theme") ?? "system") + 1) % 3]);
-});
 byId("login").addEventListener("submit", (event) => {
   event.preventDefault();
   // A header cannot carry other letters.
@@ -330,7 +312,6 @@ byId("login").addEventListener("submit", (event) => {
   token.set(byId("token").value);
   run();
 });
-colours(localStorage.getItem("theme") ?? "system");
 setInterval(() => { if (isHour) span(true); }, 10000);
 setInterval(() => { showOverrides().catch(() => {}); }, 10000);
 run();

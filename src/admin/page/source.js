@@ -81,18 +81,19 @@ function addLive(status) {
 
 async function loadHour() {
   const history = await asJson("/api/history");
-  const seconds = history.interval_ms / 1000;
-  points.hour = history.ends_ms.map((time, at) => {
-    const of = (one) => (name) => one[name][at] / seconds;
-    const count = (one) => {
-      const decisions = outcomes(of(one));
+  const seconds = history.interval_ms / 1000, at = Object.fromEntries(history.counts.map((name, at) => [name, at]));
+  points.hour = history.points.map(({ end_ms, limits, routes, other_routes, store_ms }) => {
+    const of = (counts) => (name) => (counts[at[name]] ?? 0) / seconds;
+    const count = (counts) => {
+      const decisions = outcomes(of(counts));
       return { requests: sum(decisions), decisions };
     };
-    const every = [...history.routes, history.other_routes].map(count);
+    const every = [...Object.values(routes), other_routes].map(count);
     const all = { requests: sum(every.map((one) => one.requests)), decisions: OUTCOMES.map((_, kind) => sum(every.map((one) => one.decisions[kind]))) };
+    const each = (counted, read) => byName(Object.entries(counted).map(([name, counts]) => ({ name, counts })), ({ counts }) => read(counts));
     return {
-      time, all, limits: byName(history.limits, (one) => ({ decisions: [...DECISIONS.map(({ name }) => of(one)(name)), 0] })), routes: byName(history.routes, count),
-      store: [history.store_p50_ms[at], history.store_p99_ms[at]],
+      time: end_ms, all, store: store_ms, routes: each(routes, count),
+      limits: each(limits, (counts) => ({ decisions: [...DECISIONS.map(({ name }) => of(counts)(name)), 0, of(counts)("refused")] })),
     };
   });
   if (!points.live.length) points.live = points.hour.filter((one) => one.time > Date.now() - LIVE);

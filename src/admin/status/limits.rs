@@ -13,7 +13,7 @@ use crate::observe::candidates::CandidateTally;
 use crate::observe::events::shown;
 use crate::observe::metrics::{DecisionCounts, DecisionKind, Reading};
 use crate::observe::millis;
-use crate::observe::top_keys::{self, KeyCount, NearKey};
+use crate::observe::top_keys::KeyCount;
 use crate::settings::{LimitSpec, Settings};
 
 /// The most keys in each list of a limit.
@@ -58,14 +58,7 @@ impl StatusFacts<'_> {
         let counts = self.readings().map(|reading| decisions(reading, spec));
         self.write_outcomes(&mut limit, counts);
         let keys = process.metrics.top_keys(&spec.name, self.now.at, KEYS);
-        limit["rejected_keys"] = keys.rejected.iter().map(|key| self.rejected(key)).collect();
-        let is_rejected = |key: &NearKey| {
-            let mut same = keys.rejected.iter().filter(|it| it.label.text == key.label.text);
-            same.any(|it| it.recent.per_second(self.now.at) > 0.0)
-        };
-        let near = keys.near.iter();
-        let near = near.map(|key| self.near(key, per_second.unwrap_or(0.0), is_rejected(key)));
-        limit["near_keys"] = near.collect();
+        limit["rejected_keys"] = keys.iter().map(|key| self.rejected(key)).collect();
         limit["candidate"] = spec.candidate.as_ref().map(|it| self.candidate(spec, it)).into();
         limit
     }
@@ -99,23 +92,6 @@ impl StatusFacts<'_> {
             "count": key.count,
             "at_most_over": key.at_most_over,
             "per_second": rounded(key.recent.per_second(self.now.at)),
-        })
-    }
-
-    /// `rate` is the number of tokens that come each second.
-    fn near(&self, key: &NearKey, rate: f64, is_rejected: bool) -> Value {
-        let seen = Duration::from_micros(self.now.at.micros_since(key.seen));
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an estimate")]
-        let left = key.remaining.saturating_add((rate * seen.as_secs_f64()) as u64);
-        json!({
-            "key": shown(&key.label.text),
-            "lookup": key.label.text,
-            "name": key.label.name,
-            "remaining": key.remaining,
-            "burst": key.burst,
-            "share": rounded(key.share()),
-            "seen_ms": millis(seen),
-            "next": !is_rejected && top_keys::is_near(left, key.burst),
         })
     }
 }

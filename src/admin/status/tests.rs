@@ -122,7 +122,6 @@ async fn keys_are_listed_as_the_log_shows_them() {
     for text in ["%2=203.0.113.7|%-", "a"] {
         worker.top_keys.rejected(&name, KeyLabel { text: text.as_bytes(), name: None }, now);
     }
-    worker.top_keys.near(&name, KeyLabel { text: b"b", name: None }, 1, 5, now);
     sleep(Duration::from_millis(1_500)).await;
     let limit = &status(&admin)["limits"][0];
     let rate = &limit["rejected_keys"][0]["per_second"];
@@ -134,38 +133,6 @@ async fn keys_are_listed_as_the_log_shows_them() {
             { "key": "a", "lookup": "a", "name": null, "count": 1, "at_most_over": 0, "per_second": rate },
         ])
     );
-    assert_eq!(
-        limit["near_keys"],
-        json!([{
-            "key": "b", "lookup": "b", "name": null, "remaining": 1, "burst": 5, "share": 0.2, "seen_ms": 1_500, "next": false,
-        }])
-    );
-}
-
-/// A regression: a key with a flood of requests stayed among the nearest keys for most of a minute.
-#[tokio::test(start_paused = true)]
-async fn next_are_keys_that_are_near_now_and_not_rejected() {
-    let admin = testing::admin(&limits(1).replace("5/2s", "1/s\"\nburst = 100 # \""));
-    let (name, worker) = (Name::new("l0").unwrap(), admin.process.metrics.worker(0));
-    let near = |key: &str, left: u64| {
-        let now = admin.process.clock.now();
-        worker.top_keys.near(&name, KeyLabel { text: key.as_bytes(), name: None }, left, 100, now);
-    };
-    for (key, left) in [("near", 5), ("filling", 20), ("rejected", 0)] {
-        near(key, left);
-        advance(Duration::from_millis(1)).await;
-    }
-    let now = admin.process.clock.now();
-    worker.top_keys.rejected(&name, KeyLabel { text: b"rejected", name: None }, now);
-    let next = || -> Vec<String> {
-        let status = status(&admin);
-        let keys = status["limits"][0]["near_keys"].as_array().unwrap().clone();
-        let keys = keys.iter().filter(|key| key["next"] == true);
-        keys.map(|key| key["key"].as_str().unwrap().to_owned()).collect()
-    };
-    assert_eq!(next(), ["near", "filling"]);
-    advance(Duration::from_secs(6)).await;
-    assert!(!next().contains(&"filling".to_owned()), "it has more than a quarter again");
 }
 
 #[tokio::test(start_paused = true)]

@@ -21,7 +21,7 @@ pub(crate) use self::reading::Reading;
 use self::routes::Requests;
 pub(crate) use self::routes::{RouteCounter, RouteCounters, RouteCounts};
 use super::candidates::{self, CandidateTallies, CandidateTally};
-use super::top_keys::{self, ReadKeys, TopKeys};
+use super::top_keys::{self, KeyCount, TopKeys};
 use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
 use crate::settings::{LimitSpec, NO_ROUTE};
@@ -42,7 +42,7 @@ pub struct WorkerMetrics {
     sent: AtomicU64,
     /// Connections that speak HTTP/2 now.
     http2: AtomicU64,
-    /// The keys that this worker has rejected, or has seen near their limits.
+    /// The keys that this worker has rejected.
     pub(crate) top_keys: TopKeys,
     /// This worker's counts of candidates.
     pub candidates: CandidateTallies,
@@ -144,9 +144,8 @@ impl Metrics {
         reading
     }
 
-    /// The keys of this limit that are rejected most, and those that are nearest to the limit: at most `most`
-    /// of each.
-    pub(crate) fn top_keys(&self, limit: &Name, now: Timestamp, most: usize) -> ReadKeys {
+    /// The keys of this limit that are rejected most, at most `most` of them.
+    pub(crate) fn top_keys(&self, limit: &Name, now: Timestamp, most: usize) -> Vec<KeyCount> {
         let workers = self.workers.iter().map(|worker| &worker.top_keys);
         top_keys::read(workers, limit, now, most)
     }

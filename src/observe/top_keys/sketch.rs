@@ -13,7 +13,7 @@ use crate::observe::start;
 
 /// The number of keys for which a sketch has counters. After `n` events, it surely has a counter for each key with more
 /// than `n / KEYS` of these events.
-pub(crate) const KEYS: usize = 64;
+const KEYS: usize = 64;
 
 /// The most bytes of a key's text. Clients choose these texts, and the memory is fixed.
 pub(super) const TEXT: usize = 512;

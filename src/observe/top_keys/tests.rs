@@ -20,18 +20,9 @@ fn label(text: &str) -> KeyLabel<'_> {
     KeyLabel { text: text.as_bytes(), name: None }
 }
 
-fn near(worker: &TopKeys, key: &str, remaining: u64, now: Timestamp) {
-    worker.near(&limit("a"), label(key), remaining, 100, now);
-}
-
 fn rejected(workers: &[TopKeys], name: &str, now: Timestamp) -> Vec<(String, u64)> {
     let read = read(workers, &limit(name), now, 3);
-    read.rejected.into_iter().map(|key| (key.label.text, key.count)).collect()
-}
-
-fn nearest(workers: &[TopKeys], now: Timestamp) -> Vec<(String, u64)> {
-    let read = read(workers, &limit("a"), now, 3);
-    read.near.into_iter().map(|key| (key.label.text, key.remaining)).collect()
+    read.into_iter().map(|key| (key.label.text, key.count)).collect()
 }
 
 fn pairs(pairs: &[(&str, u64)]) -> Vec<(String, u64)> {
@@ -66,45 +57,6 @@ fn rejections_count_for_one_to_two_periods() {
 }
 
 #[test]
-fn the_nearest_keys_come_first_and_for_a_minute() {
-    let workers = workers(2);
-    near(&workers[0], "x", 20, at(0));
-    near(&workers[0], "y", 5, at(1));
-    near(&workers[1], "x", 2, at(2));
-    near(&workers[1], "z", 9, at(3));
-    near(&workers[1], "w", 24, at(4));
-    assert_eq!(nearest(&workers, at(4)), pairs(&[("x", 2), ("y", 5), ("z", 9)]));
-    assert_eq!(nearest(&workers, at(62)), pairs(&[("x", 2), ("z", 9), ("w", 24)]));
-    assert_eq!(nearest(&workers, at(65)), []);
-    assert!(is_near(24, 100) && !is_near(25, 100) && is_near(0, 1) && !is_near(u64::MAX, u64::MAX));
-}
-
-#[test]
-fn at_most_one_near_key_is_noted_in_a_millisecond() {
-    let workers = workers(1);
-    near(&workers[0], "x", 20, at(0));
-    near(&workers[0], "y", 1, at(0));
-    assert_eq!(nearest(&workers, at(0)), pairs(&[("x", 20)]));
-    near(&workers[0], "y", 1, at(0).plus_micros(1_000));
-    assert_eq!(nearest(&workers, at(1)), pairs(&[("y", 1), ("x", 20)]));
-}
-
-#[test]
-fn a_full_table_keeps_the_nearest_keys() {
-    let workers = workers(1);
-    let key = |n: u64| format!("k{n}");
-    for n in 0..1_000 {
-        near(&workers[0], &key(n), 10 + n % 15, at(0).plus_micros(n * 1_000));
-    }
-    near(&workers[0], "nearest", 3, at(2));
-    assert_eq!(nearest(&workers, at(2))[0], ("nearest".to_owned(), 3));
-    let table = workers[0].table.lock();
-    let keys = table.limits.values().next().unwrap();
-    assert_eq!(keys.near.len(), KEYS);
-    assert!(keys.near.iter().all(|key| key.remaining <= 11), "{:?}", keys.near);
-}
-
-#[test]
 fn limits_beyond_the_last_one_are_left_out_until_others_are_quiet() {
     let workers = workers(1);
     for n in 0..LIMITS + 1 {
@@ -133,13 +85,10 @@ fn a_key_has_the_rate_of_the_last_seconds_and_comes_into_the_list_by_it() {
         reject(&workers[n % 2], "a", "new", at(60));
     }
     let read = read(&workers, &limit("a"), at(60), 3);
-    let rates: Vec<_> = read
-        .rejected
-        .iter()
-        .map(|key| (key.label.text.as_str(), key.recent.per_second(at(60))))
-        .collect();
+    let rates: Vec<_> =
+        read.iter().map(|key| (key.label.text.as_str(), key.recent.per_second(at(60)))).collect();
     assert_eq!(rates, [("old0", 0.0), ("old1", 0.0), ("new", 2.0)]);
-    let new = read.rejected[2].recent;
+    let new = read[2].recent;
     assert_eq!([65, 70].map(|second| new.per_second(at(second))), [2.0, 0.0]);
     assert!(new.per_second(at(69)) < 0.5, "those of the window before count by what is left of it");
 }
