@@ -267,11 +267,10 @@ pub(super) fn time(value: &Value) -> String {
     value.as_u64().map_or_else(|| text(value), length)
 }
 
-/// A column of a table: its title, and the member that it shows, as a JSON pointer (RFC 6901).
-pub(super) type Column<'c> = (&'c str, &'c str);
-
-/// Values under the titles of their columns. Each column is as wide as its widest cell.
-pub(super) fn table(columns: &[Column<'_>], values: &[Value]) -> String {
+/// Values under the titles of their columns. Each column is as wide as its widest cell. `columns` is a text such as
+/// `limit = /name, its plans = /plans`: a title, and the member under it as a JSON pointer (RFC 6901).
+pub(super) fn table(columns: &str, values: &[Value]) -> String {
+    let columns: Vec<_> = columns.split(", ").filter_map(|it| it.split_once(" = ")).collect();
     let titles = columns.iter().map(|(title, _)| (*title).to_owned()).collect();
     let row = |value| columns.iter().map(|(_, member)| cell(value, member)).collect();
     let rows: Vec<Vec<_>> = std::iter::once(titles).chain(values.iter().map(row)).collect();

@@ -8,7 +8,7 @@ use http::Method;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
-use super::admin::{AdminClient, AdminOptions, Column, list, table, text, time};
+use super::admin::{AdminClient, AdminOptions, list, table, text, time};
 use super::{CommandResult, Failure, print};
 use crate::config::enumerate;
 use crate::limit::key::KeyBuilder;
@@ -262,24 +262,10 @@ fn parts(limit: &Value) -> Vec<String> {
 }
 
 fn listed(all: &Value) -> String {
-    const LIMITS: &[Column<'_>] = &[
-        ("limit", "/name"),
-        ("key", "/key"),
-        ("algorithm", "/algorithm"),
-        ("rate", "/rate"),
-        ("burst", "/burst"),
-        ("mode", "/mode"),
-        ("scope", "/scope"),
-    ];
-    const OVERRIDES: &[Column<'_>] = &[
-        ("override of", "/limit"),
-        ("key", "/key"),
-        ("rate", "/rate"),
-        ("burst", "/burst"),
-        ("ends in", "/ends_in_ms"),
-        ("state", "/state"),
-        ("reason", "/reason"),
-    ];
+    const LIMITS: &str = "limit = /name, key = /key, algorithm = /algorithm, rate = /rate, \
+                          burst = /burst, mode = /mode, scope = /scope";
+    const OVERRIDES: &str = "override of = /limit, key = /key, rate = /rate, burst = /burst, \
+                             ends in = /ends_in_ms, state = /state, reason = /reason";
     let out = table(LIMITS, list(all, "limits"));
     let mut overrides = list(all, "overrides").to_vec();
     for one in &mut overrides {

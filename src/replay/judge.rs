@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 use super::fact::{Assumed, Assumption, Fact, LimitFact};
 use super::log::{ClientOrigin, LogRecord, Logged};
-use crate::reading::{self, BadHead, RequestHead, Seen, Sender, TargetParts, Unreadable};
+use crate::reading::{self, BadHead, RequestHead, Seen, Sender, TargetParts};
 use crate::request::client::{Client, PeerAddress};
 use crate::request::key::{BodyFields, BodyKind, Token, TokenFault, TokenReading, View, token};
 use crate::request::network::canonical_address;
@@ -79,14 +79,31 @@ pub enum MissingFact {
 const UNKNOWN: Client =
     Client { address: IpAddr::V4(Ipv4Addr::UNSPECIFIED), via: Vec::new(), peer_trusted: true };
 
-/// The part of a head that is wrong.
-fn wrong_part(head: &BadHead) -> &'static str {
+/// The part of a head that is wrong, and the request's route, if it is known.
+fn wrong_part(head: &BadHead) -> (&'static str, Option<usize>) {
     match head {
-        BadHead::Host(_) => "host",
-        BadHead::TransferCoding => "transfer-encoding",
-        BadHead::Length | BadHead::TooLarge { .. } => "content-length",
-        BadHead::MethodCase(_) | BadHead::NeverServed(_) => "method",
-        BadHead::Path(_) => "path",
+        BadHead::Host(_) => ("host", None),
+        BadHead::TransferCoding => ("transfer-encoding", None),
+        BadHead::Length => ("content-length", None),
+        BadHead::TooLarge { route, .. } => ("content-length", Some(*route)),
+        BadHead::MethodCase(_) | BadHead::NeverServed(_) => ("method", None),
+        BadHead::Path(_) => ("path", None),
+    }
+}
+
+/// The answer to a request that its limits let pass.
+fn given(action: &Action, method: &Method, record: &LogRecord<'_>) -> RehearsedAnswer {
+    match action {
+        Action::Respond { status, body } => {
+            let bytes = if *method == Method::HEAD { 0 } else { body.len() as u64 };
+            let (status, bytes) = (Some(*status), Some(bytes));
+            RehearsedAnswer::Given { status, bytes, lasts: Duration::ZERO }
+        }
+        Action::Forward { .. } | Action::Decide => RehearsedAnswer::Given {
+            status: record.status,
+            bytes: record.bytes,
+            lasts: record.duration.unwrap_or_default(),
+        },
     }
 }
 
@@ -156,6 +173,24 @@ impl<'p> Judge<'p> {
         let mut headers = self.headers(record);
         let client = self.client(record, &headers);
         let address = client.as_ref().map(|client| client.address);
+        let client = client.unwrap_or(UNKNOWN);
+        self.decide(record, &mut headers, client, address).unwrap_or_else(|(part, route)| {
+            let (no_route, missing, refused) = Default::default();
+            JudgedRequest { client: address, route, no_route, missing, answer: Err(part), refused }
+        })
+    }
+
+    /// Takes a request with these headers through the steps. `address` is that of `client`, if the log has it.
+    ///
+    /// # Errors
+    /// If the proxy refuses the request before its limits decide: the part of it that is wrong, and its route.
+    fn decide(
+        &mut self,
+        record: &LogRecord<'_>,
+        headers: &mut HeaderMap,
+        client: Client,
+        address: Option<IpAddr>,
+    ) -> Result<JudgedRequest<'p>, (&'static str, Option<usize>)> {
         let knows_headers = record.headers.are_all_known();
         let is_known = |fact: &Fact| match fact {
             Fact::Client => address.is_some(),
@@ -164,18 +199,7 @@ impl<'p> Judge<'p> {
             Fact::Body(_) if self.body.is_some() => true,
             fact => fact.is_known(record) || self.is_assumed(fact, record),
         };
-        let mut missing = SmallVec::new();
-        let refused = |part, route| JudgedRequest {
-            client: address,
-            route,
-            no_route: None,
-            missing: SmallVec::new(),
-            answer: Err(part),
-            refused: None,
-        };
-        let Ok(method) = Method::from_bytes(record.method.as_bytes()) else {
-            return refused("method", None);
-        };
+        let method = Method::from_bytes(record.method.as_bytes()).map_err(|_| ("method", None))?;
         let host = self.text(&Fact::Host, &record.host, record, address);
         let query = match &record.query {
             Logged::Value(query) => Some(&**query),
@@ -183,7 +207,7 @@ impl<'p> Judge<'p> {
         };
         // The proxy refuses such a target as a whole.
         if query.is_some_and(|query| query.contains('#')) {
-            return refused("path", None);
+            return Err(("path", None));
         }
         let target = TargetParts { authority: host.as_deref(), path: &record.path, query };
         let head = RequestHead {
@@ -191,46 +215,23 @@ impl<'p> Judge<'p> {
             target,
             // HTTP/1.0 needs no host, and not every log has the host.
             version: Version::HTTP_10,
-            seen: Seen::of(&headers),
-            headers: &mut headers,
-            sender: Sender::Client(client.unwrap_or(UNKNOWN)),
+            seen: Seen::of(headers),
+            headers: &mut *headers,
+            sender: Sender::Client(client),
             goes_as_it_came: self.settings.only_decides(),
         };
-        let reading = match reading::read(self.settings, head) {
-            Ok(reading) => reading,
-            Err(Unreadable { why: BadHead::TooLarge { route, .. }, .. }) => {
-                return refused("content-length", Some(route));
-            }
-            Err(Unreadable { why, .. }) => return refused(wrong_part(&why), None),
-        };
+        let reading = reading::read(self.settings, head).map_err(|it| wrong_part(&it.why))?;
+        let mut missing = SmallVec::new();
         for (index, (route, fact)) in self.routes.iter().enumerate() {
             if !is_known(fact) && self.settings.table.pattern(*route).matches(&reading.path) {
                 missing.push(MissingFact::Route(index));
             }
         }
         let cert = self.text(&Fact::Certificate, &Logged::Unknown, record, address);
-        let claims = self.token.clone().unwrap_or_else(|| self.assumed_claims(record, address));
-        // Nobody gives the claims of this token. So it counts as in the proxy if it does not verify.
-        let is_unverified = claims.is_empty()
-            && self.settings.jwt.iter().any(|table| token(&table.place, &headers) != Ok(None));
-        let token = match is_unverified {
-            true => TokenReading::Ignored(TokenFault::NoKeys),
-            false => TokenReading::of_claims(claims, self.settings.first_issuer()),
-        };
+        let token = self.token(record, headers, address);
         let (cert, token) = (cert.as_deref(), Token(&&token));
-        let names = &*reading.route.options().body_fields;
-        let body = match &self.body {
-            Some(text) => BodyFields::told(names, &headers, text.as_bytes()),
-            None => {
-                let value = |name: &String| {
-                    let fact = Fact::Body(name.clone());
-                    Some((name.clone(), self.assumed_text(&fact, record, address)?))
-                };
-                let fields: Value = names.iter().filter_map(value).collect();
-                BodyFields::read(names, BodyKind::Json, fields.to_string().as_bytes())
-            }
-        };
-        let view = View { cert, token, body: Some(&body), ..reading.view(&method, &headers) };
+        let body = self.body(&reading.route.options().body_fields, record, headers, address);
+        let view = View { cert, token, body: Some(&body), ..reading.view(&method, headers) };
         let spec = reading.route;
         let mut known = SmallVec::<[_; 4]>::new();
         for limit in spec.limits.iter().filter_map(|limit| usize::try_from(*limit).ok()) {
@@ -246,18 +247,9 @@ impl<'p> Judge<'p> {
             NoRoute::NotFound => StatusCode::NOT_FOUND,
             NoRoute::MethodNotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
         });
-        let answer = match (&spec.action, no_route) {
-            (_, Some(status)) => RehearsedAnswer::Refusal(status),
-            (Action::Respond { status, body }, None) => {
-                let bytes = if method == Method::HEAD { 0 } else { body.len() as u64 };
-                let (status, bytes) = (Some(*status), Some(bytes));
-                RehearsedAnswer::Given { status, bytes, lasts: Duration::ZERO }
-            }
-            (Action::Forward { .. } | Action::Decide, None) => {
-                let LogRecord { status, bytes, .. } = *record;
-                let lasts = record.duration.unwrap_or_default();
-                RehearsedAnswer::Given { status, bytes, lasts }
-            }
+        let answer = match no_route {
+            Some(status) => RehearsedAnswer::Refusal(status),
+            None => given(&spec.action, &method, record),
         };
         let rule = self.settings.plans.as_deref();
         let answer = self.rehearsal.decide(known.into_iter(), &view, rule, answer, record.time);
@@ -274,7 +266,49 @@ impl<'p> Judge<'p> {
             _ => "key",
         });
         let route = reading.found.ok();
-        JudgedRequest { client: address, route, no_route, missing, answer, refused }
+        Ok(JudgedRequest { client: address, route, no_route, missing, answer, refused })
+    }
+
+    /// How the token of a request counts. No log has tokens.
+    fn token(
+        &self,
+        record: &LogRecord<'_>,
+        headers: &HeaderMap,
+        client: Option<IpAddr>,
+    ) -> TokenReading {
+        let claims = self.facts.iter().filter_map(|fact| match fact {
+            Fact::Claim(claim) => {
+                Some((claim.clone(), self.assumed_text(fact, record, client)?.into()))
+            }
+            _ => None,
+        });
+        let claims = self.token.clone().unwrap_or_else(|| claims.collect());
+        // Nobody gives the claims of this token. So it counts as in the proxy if it does not verify.
+        let is_unverified = claims.is_empty()
+            && self.settings.jwt.iter().any(|table| token(&table.place, headers) != Ok(None));
+        match is_unverified {
+            true => TokenReading::Ignored(TokenFault::NoKeys),
+            false => TokenReading::of_claims(claims, self.settings.first_issuer()),
+        }
+    }
+
+    /// The fields of a body that have these names. No log has bodies.
+    fn body<'n>(
+        &self,
+        names: &'n [String],
+        record: &LogRecord<'_>,
+        headers: &HeaderMap,
+        client: Option<IpAddr>,
+    ) -> BodyFields<'n> {
+        let Some(text) = &self.body else {
+            let value = |name: &String| {
+                let fact = Fact::Body(name.clone());
+                Some((name.clone(), self.assumed_text(&fact, record, client)?))
+            };
+            let fields: Value = names.iter().filter_map(value).collect();
+            return BodyFields::read(names, BodyKind::Json, fields.to_string().as_bytes());
+        };
+        BodyFields::told(names, headers, text.as_bytes())
     }
 
     /// The client, by the rules of `server.trusted_proxies`. `None` if the log has no address, or only the
@@ -347,17 +381,6 @@ impl<'p> Judge<'p> {
         });
         let pairs: Vec<_> = pairs.collect();
         if pairs.is_empty() { None } else { HeaderValue::from_str(&pairs.join("; ")).ok() }
-    }
-
-    /// The claims that are assumed. No log has tokens.
-    fn assumed_claims(&self, record: &LogRecord<'_>, client: Option<IpAddr>) -> Map<String, Value> {
-        let claims = self.facts.iter().filter_map(|fact| match fact {
-            Fact::Claim(claim) => {
-                Some((claim.clone(), self.assumed_text(fact, record, client)?.into()))
-            }
-            _ => None,
-        });
-        claims.collect()
     }
 
     /// The value that the log has, or else the assumed value.

@@ -7,7 +7,6 @@ use std::time::Duration;
 use crate::support::client::{Connection, get};
 use crate::support::metrics::Metrics;
 use crate::support::proxy::Proxy;
-use crate::support::redis::RedisServer;
 use crate::support::tidegate::program;
 use crate::support::upstream::Upstream;
 use crate::support::{PATIENCE, now, wait_until};
@@ -312,36 +311,6 @@ fn without_a_token_it_is_asked_by_address_or_as_localhost() {
     let mut client = Connection::open(admin);
     client.send(absolute);
     assert_eq!(client.reply("GET").status, 403);
-}
-
-#[test]
-fn the_health_command_asks_for_the_store_too() {
-    let mut redis = RedisServer::start();
-    let limit = "rate = \"9/h\"\nkey = [\"ip\"]";
-    let proxy = Proxy::answering().admin().limit("one", limit).store(&redis.fields()).start();
-    let url = format!("http://{}", proxy.admin());
-    let health = || {
-        let told = program().args(["health", "--store", &url]).output().unwrap();
-        (told.status.code().unwrap(), String::from_utf8(told.stderr).unwrap())
-    };
-    assert_eq!(health(), (0, String::new()));
-    redis.kill();
-    wait_until("Redis counts as away", || health().0 == 1);
-    let (_, error) = health();
-    assert!(error.contains("the store does not answer") && error.lines().count() == 1, "{error}");
-}
-
-#[test]
-fn the_health_command_shows_the_token_for_the_store() {
-    let api = Upstream::echoing();
-    let proxy = guarded(&api, "s3cret").start();
-    let url = format!("http://{}", proxy.admin());
-    let health = |token: &str| {
-        let mut command = program();
-        let told = command.args(["health", "--store", &url]).env("TIDEGATE_ADMIN_TOKEN", token);
-        told.output().unwrap().status.code().unwrap()
-    };
-    assert_eq!((health("s3cret"), health("wrong")), (0, 1));
 }
 
 #[test]
