@@ -29,22 +29,18 @@ pub(crate) const STILL_WRONG: Duration = Duration::from_secs(300);
 
 /// How the last reading went of something that is read again and again. What was read before stays in force if it failed.
 #[derive(Debug, Default)]
-pub(crate) struct LastRead(Mutex<(Option<Instant>, Option<ReadFailure>)>);
-
-/// Why readings fail, and since when.
-type ReadFailure = (String, Instant);
+pub(crate) struct LastRead(Mutex<(Option<Instant>, Option<String>)>);
 
 impl LastRead {
     /// Notes a reading, with its error if it failed.
     pub(crate) fn note(&self, error: Option<String>) {
         let (read, failure) = &mut *self.0.lock();
-        let now = Instant::now();
-        let since = failure.as_ref().map_or(now, |(_, since)| *since);
-        *read = if error.is_none() { Some(now) } else { *read };
-        *failure = error.map(|error| (error, since));
+        *read = if error.is_none() { Some(Instant::now()) } else { *read };
+        *failure = error;
     }
 
-    pub(crate) fn failure(&self) -> Option<ReadFailure> {
+    /// Why the last reading failed, if it did.
+    pub(crate) fn failure(&self) -> Option<String> {
         self.0.lock().1.clone()
     }
 

@@ -1,11 +1,12 @@
-//! What happened in the last hour: reloads, outages, overrides. The plots of the page mark these moments.
+//! What happened in the last hour: reloads, outages, overrides. The plots of the page mark these moments. Also since when
+//! each alarm stands.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::Admin;
+use super::{Admin, status};
 use crate::limit::time::Timestamp;
 
 /// The time for which a mark is kept, and the most marks.
@@ -18,6 +19,8 @@ pub(super) struct Marks {
     before: Option<Watched>,
     /// The oldest first, with the time by the steady clock.
     list: VecDeque<(Timestamp, String)>,
+    /// The alarms at the last look, by their `id`: since when each stands.
+    pub(super) alarms: BTreeMap<String, Timestamp>,
 }
 
 /// States that last for some time. The key is the text of the mark for the begin of a state. The value is the text of
@@ -40,7 +43,12 @@ impl Admin {
             (format!("{begun}: {key}"), Some(format!("override ended: {key}")))
         }));
         watched.insert(format!("reload: version {}", self.process.config.news().version), None);
-        self.marks.lock().note(watched, now);
+        let alarms = status::alarms(self);
+        let mut marks = self.marks.lock();
+        marks.note(watched, now);
+        let ids = alarms.iter().filter_map(|alarm| alarm["id"].as_str());
+        let since = |id: &str| marks.alarms.get(id).copied().unwrap_or(now);
+        marks.alarms = ids.map(|id| (id.to_owned(), since(id))).collect();
     }
 
     pub(super) fn marks(&self) -> Vec<Value> {

@@ -114,9 +114,9 @@ fn page(at: &str, status: &Value, most: usize) -> String {
         text(&config["since"])
     );
     for alarm in list(status, "alarms") {
-        let since = alarm["since"].as_str().map(|since| format!(" since {since}"));
-        let [what, means, todo] = ["what", "means", "do"].map(|name| text(&alarm[name]));
-        page += &format!("{what}{}. {means} {todo}\n", since.unwrap_or_default());
+        let texts = ["what", "since", "means", "do"].map(|name| text(&alarm[name]));
+        let [what, since, means, todo] = texts;
+        page += &format!("{what} since {since}. {means} {todo}\n");
     }
     page += &text(&status["summary"]);
 
@@ -282,16 +282,16 @@ everyone  9/s, burst 9   1m     2000      1.6 %         0.05 %     40       2   
     #[test]
     fn alarms_say_what_to_do_and_keys_move_no_cursor() {
         let mut status = status();
-        let alarm = |what: &str, since: Option<&str>| json!({ "what": what, "since": since, "means": "It is bad.", "do": "Mend it." });
+        let alarm = |what: &str, since: &str| json!({ "what": what, "since": since, "means": "It is bad.", "do": "Mend it." });
         status["alarms"] = json!([
-            alarm("API down: requests to it get 502", Some("2026-01-02T03:05:00Z")),
-            alarm("This process is ending", None),
+            alarm("API down: requests to it get 502", "2026-01-02T03:05:00Z"),
+            alarm("This process is ending", "2026-01-02T04:05:00Z"),
         ]);
         status["limits"][0]["rejected_keys"][1]["key"] = "a\u{1b}[2J\u{202e}".into();
         let shown = page("", &status, 1);
         let expected = "
 API down: requests to it get 502 since 2026-01-02T03:05:00Z. It is bad. Mend it.
-This process is ending. It is bad. Mend it.
+This process is ending since 2026-01-02T04:05:00Z. It is bad. Mend it.
 Rejecting now: per-client.\n";
         assert!(shown.contains(expected), "{shown}");
         assert!(!shown.contains("everyone    0.0"), "one row of each table: {shown}");

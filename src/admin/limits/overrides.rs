@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use http::header::CONTENT_TYPE;
 use http::{HeaderMap, StatusCode};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
@@ -14,6 +13,7 @@ use super::{AdminResponse, ApiProblem, answer_json};
 use crate::admin::Admin;
 use crate::admin::answer::done;
 use crate::config::{self, DurationError};
+use crate::request::key::BodyKind;
 use crate::settings::{CostSpec, LimitSpec, Settings, WantedFigures};
 use crate::store::{ListedOverride, MOST_RUNNING, RunningOverride, sources};
 use crate::text::misleads;
@@ -40,7 +40,7 @@ impl Admin {
         body: Incoming,
     ) -> Result<AdminResponse, ApiProblem> {
         // No form of another site can send this type.
-        if !is_json(headers) {
+        if BodyKind::of(headers) != Some(BodyKind::Json) {
             let detail = "expected `content-type: application/json`".to_owned();
             return Err(ApiProblem(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
         }
@@ -188,12 +188,6 @@ fn check_reason(reason: &str) -> Result<(), ApiProblem> {
         ))),
         None => Ok(()),
     }
-}
-
-fn is_json(headers: &HeaderMap) -> bool {
-    let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let essence = value.and_then(|value| value.split(';').next());
-    essence.is_some_and(|essence| essence.trim().eq_ignore_ascii_case("application/json"))
 }
 
 async fn read(body: Incoming) -> Result<Vec<u8>, ApiProblem> {

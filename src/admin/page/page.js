@@ -218,7 +218,7 @@ function showState() {
   const { alarms, summary } = status, isRejecting = status.limits.some((limit) => limit.rejected_per_second > 0);
   const isGood = !isRejecting && !summary.includes("Refused for other reasons");
   document.title = [alarms[0]?.what, here(), "tidegate"].filter(Boolean).join(" – ");
-  const lines = alarms.map((alarm) => [alarm.level === "error" ? "bad" : "", alarm.what + (alarm.since ? ` since ${clock(alarm.since)}.` : "."), `${alarm.means} ${alarm.do}`]);
+  const lines = alarms.map((alarm) => [alarm.level === "error" ? "bad" : "", `${alarm.what} since ${clock(alarm.since)}.`, `${alarm.means} ${alarm.do}`]);
   say(...lines, ...(alarms.length && !isRejecting ? [] : [[isGood ? "good" : "", summary, ""]]));
 }
 

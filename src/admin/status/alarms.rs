@@ -11,7 +11,6 @@ use tokio::time::Instant;
 use super::StatusFacts;
 use crate::limit::Mode;
 use crate::limit::name::Name;
-use crate::observe::events::date_and_time;
 use crate::observe::metrics::{DecisionKind, FAILED, Reading, RouteCounts};
 use crate::settings::{OnStoreError, Settings};
 use crate::tls::server::CertificateEnd;
@@ -47,6 +46,12 @@ impl StatusFacts<'_> {
         alarms.extend(self.file());
         alarms.extend(self.lines_dropped());
         alarms.sort_by_key(|alarm| alarm["level"] != "error");
+        let marks = self.admin.marks.lock();
+        for alarm in &mut alarms {
+            let since = alarm["id"].as_str().and_then(|id| marks.alarms.get(id));
+            let age = since.map_or(0, |since| self.now.at.micros_since(*since));
+            alarm["since"] = self.ago(Duration::from_micros(age)).into();
+        }
         alarms
     }
 
@@ -85,6 +90,7 @@ impl StatusFacts<'_> {
     /// No server of an upstream gets requests.
     fn upstream_down(&self, state: &UpstreamState, is_only: bool) -> Option<Value> {
         let last = state.servers().iter().map(|it| it.notes()).max_by_key(|it| it.changed)?;
+        let id = format!("down {}", state.name());
         let name = if is_only { "it".to_owned() } else { format!("upstream {}", state.name()) };
         let (what, means) = match status(&last.reason) {
             Some(status) => (
@@ -98,7 +104,7 @@ impl StatusFacts<'_> {
         };
         let todo =
             format!("See that its servers run and can be reached from here: {}.", last.reason);
-        Some(alarm("error", what, Some(self.moment(last.changed)), means, todo))
+        Some(alarm("error", &id, what, means, todo))
     }
 
     /// Some answers of the last seconds have a 5xx status. Failures of the store have their own alarm.
@@ -114,7 +120,7 @@ impl StatusFacts<'_> {
         let what = format!("Answers fail: {}", some(&names));
         let means = "Some answers of these routes are 5xx. No limit is the reason.";
         let todo = "Look at the API's log, and at the lines `upstream failed` of tidegate's log.";
-        (!names.is_empty()).then(|| alarm("error", what, None, means, todo))
+        (!names.is_empty()).then(|| alarm("error", "failing", what, means, todo))
     }
 
     /// The requests of the last seconds that were refused with 4xx, and that no limit rejected: the reasons with their
@@ -137,7 +143,7 @@ impl StatusFacts<'_> {
         let means = "tidegate answers them with 4xx. No limit is the reason, and the API does not see them.";
         let todo = "Look at the lines `refused` of tidegate's log: they have the reason, the limit that needs the key, and a client.";
         let is_alarm = refused >= FEWEST_REFUSED && share >= REFUSED_PERCENT;
-        is_alarm.then(|| alarm("warning", what, None, means, todo))
+        is_alarm.then(|| alarm("warning", "refusing", what, means, todo))
     }
 
     /// A share of the requests would be refused if no limit were in shadow.
@@ -151,7 +157,7 @@ impl StatusFacts<'_> {
         let means = "They have no key that a limit in shadow can read. It lets them pass for now.";
         let todo = "See the lines `throttled` with a `reason` in tidegate's log.";
         let is_alarm = refused >= FEWEST_REFUSED && 100 * refused >= REFUSED_PERCENT * all;
-        is_alarm.then(|| alarm("warning", what, None, means, todo))
+        is_alarm.then(|| alarm("warning", "would refuse", what, means, todo))
     }
 
     fn store_away(&self, settings: &Settings) -> Option<Value> {
@@ -166,8 +172,7 @@ impl StatusFacts<'_> {
         let todo = format!(
             "See that {location} runs and can be reached from here. tidegate connects by itself."
         );
-        let since = store.redis_phase_age().map(|age| self.ago(age));
-        Some(alarm(level, "Redis away", since, means, todo))
+        Some(alarm(level, "redis away", "Redis away", means, todo))
     }
 
     /// Some servers of an upstream get no requests.
@@ -178,7 +183,7 @@ impl StatusFacts<'_> {
         let what = format!("Server set aside: {}", some(&names));
         let means = format!("The other servers of {} take its requests.", state.name());
         let todo = format!("See that it runs: {}.", last.reason);
-        Some(alarm("warning", what, Some(self.moment(last.changed)), means, todo))
+        Some(alarm("warning", &format!("aside {}", state.name()), what, means, todo))
     }
 
     /// An API answers much more slowly than in its own last hour.
@@ -190,7 +195,7 @@ impl StatusFacts<'_> {
             let means =
                 "95 % of its answers came in this time. Its own last hour says what is usual.";
             let todo = "Look at the API, and at what it waits for: tidegate is not the reason.";
-            alarm("warning", what, None, means, todo)
+            alarm("warning", &format!("slow {name}"), what, means, todo)
         })
     }
 
@@ -204,23 +209,24 @@ impl StatusFacts<'_> {
                 1 => ("warning", "ends in a day".to_owned()),
                 _ => ("warning", format!("ends in {days} days")),
             };
-            let what = format!("A certificate {when}: {}", file.display());
+            let file = file.display();
+            let (id, what) = (format!("ends {file}"), format!("A certificate {when}: {file}"));
             let todo = "Renew it. Those of upstreams and of Redis are read again at SIGHUP.";
-            alarm(level, what, None, "Others refuse it from its end on.", todo)
+            alarm(level, &id, what, "Others refuse it from its end on.", todo)
         })
     }
 
     /// What was read again and could not be used.
     fn not_taken(&self, published: &Published) -> Vec<Value> {
         let failures = published.last_reads().filter_map(|(source, read, is_any)| {
-            let (error, since) = read.failure()?;
+            let error = read.failure()?;
             let (level, means) = match is_any {
                 true => ("warning", "What was read before stays in force."),
                 false => ("error", "Nothing was read before: no token is valid."),
             };
             let of = if source.ends_with(".tls") { "the certificates of " } else { "" };
-            let (what, since) = (format!("Not taken: {of}{source}"), self.moment(since));
-            Some(alarm(level, what, Some(since), means, format!("Mend this: {error}.")))
+            let what = format!("Not taken: {of}{source}");
+            Some(alarm(level, &what.clone(), what, means, format!("Mend this: {error}.")))
         });
         failures.collect()
     }
@@ -229,32 +235,31 @@ impl StatusFacts<'_> {
         let what = format!("Log lines are dropped: {}", self.admin.dropped.cause()?);
         let means = format!("{} are lost since the start.", self.admin.dropped.total());
         let todo = "Make room where standard output goes, or its reader faster.";
-        Some(alarm("warning", what, None, means, todo))
+        Some(alarm("warning", "lines dropped", what, means, todo))
     }
 
     /// The alarms about a wrong file, about a restart that is needed, and about a process that ends.
     fn file(&self) -> Vec<Value> {
         let news = self.admin.process.config.news();
         let mut alarms = Vec::new();
-        if let Some((errors, since)) = &news.rejected {
+        if let Some((errors, _)) = &news.rejected {
             let name = news.file.rsplit('/').next().unwrap_or_default();
             let means = format!("Version {} of it stays in force.", news.version);
             let first = errors.first().and_then(|it| it.lines().next()).unwrap_or_default();
             let todo = format!("Mend it and save it; `tidegate check` lists all: {first}");
-            let (what, since) = (format!("{name} is wrong"), date_and_time(*since));
-            alarms.push(alarm("warning", what, Some(since), means, todo));
+            alarms.push(alarm("warning", "file", format!("{name} is wrong"), means, todo));
         }
         if !news.restart.is_empty() {
             let fields: Vec<_> = news.restart.iter().map(String::as_str).collect();
             let what = format!("A restart is needed: {}", some(&fields));
             let means = "The other changes of the file are in force.";
             let todo = "Restart, or send SIGUSR2: then no connection is lost.";
-            alarms.push(alarm("warning", what, None, means, todo));
+            alarms.push(alarm("warning", "restart", what, means, todo));
         }
         if self.admin.process.draining.load(Ordering::Relaxed) {
             let means = "It finishes the requests under way, and accepts no new connections.";
             let todo = "Nothing, if it was stopped on purpose.";
-            alarms.push(alarm("warning", "This process is ending", None, means, todo));
+            alarms.push(alarm("warning", "ending", "This process is ending", means, todo));
         }
         alarms
     }
@@ -265,15 +270,16 @@ impl StatusFacts<'_> {
     }
 }
 
+/// An alarm. Its `id` stays the same for as long as it stands, whatever its numbers are.
 fn alarm(
     level: &str,
+    id: &str,
     what: impl Into<Value>,
-    since: Option<String>,
     means: impl Into<Value>,
     todo: impl Into<Value>,
 ) -> Value {
     let (what, means, todo) = (what.into(), means.into(), todo.into());
-    json!({ "level": level, "what": what, "since": since, "means": means, "do": todo })
+    json!({ "level": level, "id": id, "what": what, "means": means, "do": todo })
 }
 
 /// The status that requests get while all servers are set aside. `reason` is why the last server was set aside. `None`

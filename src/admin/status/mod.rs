@@ -9,6 +9,7 @@ mod store;
 mod traffic;
 
 use std::cmp::Reverse;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -57,12 +58,25 @@ struct StatusFacts<'s> {
 
 /// The status at a moment.
 pub(super) fn build(admin: &Admin, now: &ProcessReading) -> Value {
-    let [oldest, earlier, later] = &admin.pulse.readings();
-    let interval = Duration::from_micros(later.at.micros_since(earlier.at));
-    StatusFacts { admin, now, oldest, earlier, later, interval }.status()
+    StatusFacts::new(admin, now, &admin.pulse.readings()).status()
 }
 
-impl StatusFacts<'_> {
+/// The alarms at the last reading.
+pub(super) fn alarms(admin: &Admin) -> Vec<Value> {
+    let readings = admin.pulse.readings();
+    StatusFacts::new(admin, &readings[2], &readings).alarms(&admin.published.borrow().clone())
+}
+
+impl<'s> StatusFacts<'s> {
+    fn new(
+        admin: &'s Admin,
+        now: &'s ProcessReading,
+        [oldest, earlier, later]: &'s [Arc<ProcessReading>; 3],
+    ) -> Self {
+        let interval = Duration::from_micros(later.at.micros_since(earlier.at));
+        Self { admin, now, oldest, earlier, later, interval }
+    }
+
     fn status(&self) -> Value {
         let process = &self.admin.process;
         let published = self.admin.published.borrow().clone();

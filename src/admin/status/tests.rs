@@ -83,11 +83,17 @@ async fn answers_that_fail_are_an_alarm_for_the_next_seconds_and_no_longer() {
     let worker = admin.process.metrics.worker(0);
     let (route, failed) = (worker.route(&"/0".into()), StatusCode::BAD_GATEWAY);
     worker.request(route, failed, DecisionKind::Allowed, Duration::ZERO, None);
-    let mut alarms = Vec::new();
+    let (mut alarms, mut since) = (Vec::new(), Vec::new());
     for _ in 0..9 {
         sleep(Duration::from_secs(1)).await;
-        alarms.push(status(&admin)["alarms"][0]["what"] == "Answers fail: /0");
+        let alarm = status(&admin)["alarms"][0].clone();
+        alarms.push(alarm["what"] == "Answers fail: /0");
+        since.extend(alarm["since"].as_str().map(str::to_owned));
     }
+    assert!(
+        since.len() > 1 && since.iter().all(|it| *it == since[0]),
+        "since its begin: {since:?}"
+    );
     let seconds = alarms.iter().filter(|is_alarm| **is_alarm).count();
     assert!((4..=6).contains(&seconds), "{alarms:?}");
     assert_eq!((alarms[0], &alarms[seconds..]), (true, &vec![false; 9 - seconds][..]));
