@@ -88,7 +88,7 @@ impl FromStr for Share {
 
 impl LogArgs {
     /// Calls `take` for each request of the logs. Returns how many lines there were of each kind.
-    pub(super) fn read(&self, mut take: impl FnMut(&LogRecord<'_>)) -> Result<LineCounts, Failure> {
+    pub(super) fn read(&self, mut take: impl FnMut(&LogRecord)) -> Result<LineCounts, Failure> {
         let inputs: Vec<_> = self.logs.iter().cloned().map(LogInput::from).collect();
         let mut logs = SortedLogs::open(&inputs, &self.format).map_err(Failure::run)?;
         let is_watched = terminal(&io::stderr()) != Terminal::None;

@@ -151,7 +151,7 @@ fn offset(case: &TestCase, number: u64) -> u64 {
     u64::try_from(micros).unwrap_or(u64::MAX)
 }
 
-fn record(case: &TestCase, time: Timestamp) -> LogRecord<'_> {
+fn record(case: &TestCase, time: Timestamp) -> LogRecord {
     fn text(value: &HeaderValue) -> Option<&str> {
         std::str::from_utf8(value.as_bytes()).ok()
     }

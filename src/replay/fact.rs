@@ -147,13 +147,13 @@ impl Fact {
     }
 
     /// Whether the log has this fact about the request.
-    pub(super) fn is_known(&self, record: &LogRecord<'_>) -> bool {
+    pub(super) fn is_known(&self, record: &LogRecord) -> bool {
         match self {
             Self::Client => record.client.is_some(),
             Self::Host => record.host != Logged::Unknown,
             Self::Query => record.query != Logged::Unknown,
-            Self::Header(name) => record.headers.get(name) != Logged::Unknown,
-            Self::Cookie(_) => record.headers.get(&COOKIE) != Logged::Unknown,
+            Self::Header(name) => *record.headers.get(name) != Logged::Unknown,
+            Self::Cookie(_) => *record.headers.get(&COOKIE) != Logged::Unknown,
             Self::Status => record.status.is_some(),
             Self::Bytes => record.bytes.is_some(),
             Self::Duration => record.duration.is_some(),

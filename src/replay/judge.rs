@@ -92,7 +92,7 @@ fn wrong_part(head: &BadHead) -> (&'static str, Option<usize>) {
 }
 
 /// The answer to a request that its limits let pass.
-fn given(action: &Action, method: &Method, record: &LogRecord<'_>) -> RehearsedAnswer {
+fn given(action: &Action, method: &Method, record: &LogRecord) -> RehearsedAnswer {
     match action {
         Action::Respond { status, body } => {
             let bytes = if *method == Method::HEAD { 0 } else { body.len() as u64 };
@@ -169,7 +169,7 @@ impl<'p> Judge<'p> {
     }
 
     /// Decides about a request at its time, which must not be before the time of the last call.
-    pub fn judge(&mut self, record: &LogRecord<'_>) -> JudgedRequest<'p> {
+    pub fn judge(&mut self, record: &LogRecord) -> JudgedRequest<'p> {
         let mut headers = self.headers(record);
         let client = self.client(record, &headers);
         let address = client.as_ref().map(|client| client.address);
@@ -186,7 +186,7 @@ impl<'p> Judge<'p> {
     /// If the proxy refuses the request before its limits decide: the part of it that is wrong, and its route.
     fn decide(
         &mut self,
-        record: &LogRecord<'_>,
+        record: &LogRecord,
         headers: &mut HeaderMap,
         client: Client,
         address: Option<IpAddr>,
@@ -201,10 +201,7 @@ impl<'p> Judge<'p> {
         };
         let method = Method::from_bytes(record.method.as_bytes()).map_err(|_| ("method", None))?;
         let host = self.text(&Fact::Host, &record.host, record, address);
-        let query = match &record.query {
-            Logged::Value(query) => Some(&**query),
-            Logged::Absent | Logged::Unknown => None,
-        };
+        let query = record.query.value();
         // The proxy refuses such a target as a whole.
         if query.is_some_and(|query| query.contains('#')) {
             return Err(("path", None));
@@ -272,7 +269,7 @@ impl<'p> Judge<'p> {
     /// How the token of a request counts. No log has tokens.
     fn token(
         &self,
-        record: &LogRecord<'_>,
+        record: &LogRecord,
         headers: &HeaderMap,
         client: Option<IpAddr>,
     ) -> TokenReading {
@@ -296,7 +293,7 @@ impl<'p> Judge<'p> {
     fn body<'n>(
         &self,
         names: &'n [String],
-        record: &LogRecord<'_>,
+        record: &LogRecord,
         headers: &HeaderMap,
         client: Option<IpAddr>,
     ) -> BodyFields<'n> {
@@ -313,7 +310,7 @@ impl<'p> Judge<'p> {
 
     /// The client, by the rules of `server.trusted_proxies`. `None` if the log has no address, or only the
     /// address of a trusted proxy.
-    fn client(&self, record: &LogRecord<'_>, headers: &HeaderMap) -> Option<Client> {
+    fn client(&self, record: &LogRecord, headers: &HeaderMap) -> Option<Client> {
         let trust = &self.settings.server.trust;
         let address = canonical_address(record.client?);
         let itself = || Client { address, via: Vec::new(), peer_trusted: false };
@@ -322,7 +319,7 @@ impl<'p> Judge<'p> {
             ClientOrigin::Client => Some(itself()),
             // A log without the header of a trusted proxy does not have the client.
             ClientOrigin::Peer if trust.trusts(address) && !headers.contains_key(&header) => {
-                let sends_itself = record.headers.get(&header) == Logged::Absent;
+                let sends_itself = *record.headers.get(&header) == Logged::Absent;
                 sends_itself.then(|| trust.client(PeerAddress::Network(address), headers))
             }
             ClientOrigin::Peer => Some(trust.client(PeerAddress::Network(address), headers)),
@@ -338,13 +335,13 @@ impl<'p> Judge<'p> {
 
     /// The headers of a request. If the log has all headers, these are all. Otherwise these are the headers that limits
     /// and routes read, with their values in the log or their assumed values.
-    fn headers(&self, record: &LogRecord<'_>) -> HeaderMap {
+    fn headers(&self, record: &LogRecord) -> HeaderMap {
         let mut headers = HeaderMap::new();
         let is_complete = record.headers.are_complete;
         if is_complete {
             for (name, value) in record.headers.named() {
                 let name = HeaderName::from_bytes(name.as_bytes()).ok();
-                if let (Some(name), Logged::Value(value)) = (name, value)
+                if let (Some(name), Some(value)) = (name, value.value())
                     && let Ok(value) = HeaderValue::from_bytes(value.as_bytes())
                 {
                     headers.append(name, value);
@@ -372,7 +369,7 @@ impl<'p> Judge<'p> {
     }
 
     /// A `cookie` header of all cookies that are assumed.
-    fn cookies(&self, record: &LogRecord<'_>) -> Option<HeaderValue> {
+    fn cookies(&self, record: &LogRecord) -> Option<HeaderValue> {
         let pairs = self.facts.iter().filter_map(|fact| match fact {
             Fact::Cookie(name) => {
                 Some(format!("{name}={}", self.assumed_text(fact, record, record.client)?))
@@ -387,8 +384,8 @@ impl<'p> Judge<'p> {
     fn text<'v>(
         &self,
         fact: &Fact,
-        logged: &'v Logged<'_>,
-        record: &LogRecord<'_>,
+        logged: &'v Logged,
+        record: &LogRecord,
         client: Option<IpAddr>,
     ) -> Option<Cow<'v, str>> {
         match logged {
@@ -399,7 +396,7 @@ impl<'p> Judge<'p> {
     }
 
     /// Whether the fact is assumed, from other facts that the log has about this request.
-    fn is_assumed(&self, fact: &Fact, record: &LogRecord<'_>) -> bool {
+    fn is_assumed(&self, fact: &Fact, record: &LogRecord) -> bool {
         match self.assumed(fact) {
             Some(Assumed::User) => record.user != Logged::Unknown,
             assumed => assumed.is_some(),
@@ -409,15 +406,12 @@ impl<'p> Judge<'p> {
     fn assumed_text(
         &self,
         fact: &Fact,
-        record: &LogRecord<'_>,
+        record: &LogRecord,
         client: Option<IpAddr>,
     ) -> Option<String> {
         match self.assumed(fact)? {
             Assumed::Client => client.map(|client| client.to_string()),
-            Assumed::User => match &record.user {
-                Logged::Value(user) => Some(user.to_string()),
-                Logged::Absent | Logged::Unknown => None,
-            },
+            Assumed::User => record.user.value().map(str::to_owned),
             Assumed::Absent => None,
             Assumed::Text(text) => Some(text.clone()),
         }

@@ -52,7 +52,7 @@ impl<'p> Replay<'p> {
     }
 
     /// Takes the log's next request through the limits. Times must not step back.
-    pub(crate) fn request(&mut self, record: &LogRecord<'_>) {
+    pub(crate) fn request(&mut self, record: &LogRecord) {
         let now = record.time;
         self.span = Some((self.span.map_or(now, |(first, _)| first), now));
         for Side { judge, tally } in &mut self.sides {

@@ -22,7 +22,7 @@ pub(super) enum LoggedValue<'l> {
     Nothing,
 }
 
-impl<'l> LoggedValue<'l> {
+impl LoggedValue<'_> {
     /// A whole number from 0 to 2^53.
     fn whole(&self) -> Option<u64> {
         match self {
@@ -37,19 +37,19 @@ impl<'l> LoggedValue<'l> {
         }
     }
 
-    fn text(self) -> Option<Cow<'l, str>> {
+    fn text(self) -> Option<String> {
         match self {
-            Self::Text(text) => Some(text),
+            Self::Text(text) => Some(text.into_owned()),
             _ => None,
         }
     }
 
-    fn logged(self) -> Logged<'l> {
+    fn logged(self) -> Logged {
         match self {
             // Caddy and Traefik write this for values that are secret.
             Self::Text(text) if text == "REDACTED" => Logged::Unknown,
             Self::Text(text) => Logged::of(text),
-            Self::Number(number) => Logged::Value(Cow::Owned(number.to_string())),
+            Self::Number(number) => Logged::Value(number.to_string()),
             Self::Nothing => Logged::Absent,
         }
     }
@@ -57,22 +57,22 @@ impl<'l> LoggedValue<'l> {
 
 /// A record while its line is read.
 #[derive(Clone, Debug, Default)]
-pub(super) struct RecordDraft<'l> {
-    record: LogRecord<'l>,
+pub(super) struct RecordDraft {
+    record: LogRecord,
     /// The rank of the record's time. `None` before a time is read.
     time: Option<TimeRank>,
-    request: Option<Cow<'l, str>>,
-    method: Option<Cow<'l, str>>,
-    target: Option<Cow<'l, str>>,
-    path: Option<Cow<'l, str>>,
-    message: Option<Cow<'l, str>>,
-    module: Option<Cow<'l, str>>,
+    request: Option<String>,
+    method: Option<String>,
+    target: Option<String>,
+    path: Option<String>,
+    message: Option<String>,
+    module: Option<String>,
 }
 
-impl<'l> RecordDraft<'l> {
+impl RecordDraft {
     /// Sets a header of the request.
-    pub(super) fn set_header(&mut self, name: Cow<'l, str>, value: LoggedValue<'l>) {
-        self.record.headers.push(name, value.logged());
+    pub(super) fn set_header(&mut self, name: &str, value: LoggedValue<'_>) {
+        self.record.headers.push(name.to_owned(), value.logged());
     }
 
     /// The log has named all headers.
@@ -81,10 +81,10 @@ impl<'l> RecordDraft<'l> {
     }
 
     /// Sets the value of a field. If a field has several values, the first one counts.
-    pub(super) fn set_field(&mut self, field: &LogField, value: LoggedValue<'l>) {
+    pub(super) fn set_field(&mut self, field: &LogField, value: LoggedValue<'_>) {
         let record = &mut self.record;
         match *field {
-            LogField::Header(ref name) => self.set_header(Cow::Owned(name.to_string()), value),
+            LogField::Header(ref name) => self.set_header(name, value),
             LogField::Time(rank) => {
                 let time = match &value {
                     LoggedValue::Text(text) => time::parse(text),
@@ -102,9 +102,9 @@ impl<'l> RecordDraft<'l> {
                 if let LoggedValue::Text(list) = &value {
                     self.set_client(ClientOrigin::Forwarded, address::left_most(list));
                 }
-                self.set_header(Cow::Borrowed("x-forwarded-for"), value);
+                self.set_header("x-forwarded-for", value);
             }
-            LogField::CombinedHead => self.set_head(value),
+            LogField::CombinedHead => self.set_head(&value),
             LogField::Request => set_first(&mut self.request, value),
             LogField::Method => set_first(&mut self.method, value),
             LogField::Target => set_first(&mut self.target, value),
@@ -147,17 +147,17 @@ impl<'l> RecordDraft<'l> {
 
     /// `ADDRESS - USER`, perhaps with the server's `HOST:PORT` before it. A user's name may have spaces. The `-` is for
     /// the protocol ident (RFC 1413), which hardly anybody uses.
-    fn set_head(&mut self, value: LoggedValue<'l>) {
-        let LoggedValue::Text(Cow::Borrowed(head)) = value else { return };
+    fn set_head(&mut self, value: &LoggedValue<'_>) {
+        let LoggedValue::Text(head) = value else { return };
         let (first, rest) = first_word(head);
         let (second, rest) = first_word(rest);
         let has_host = second != "-" && !first_word(rest).1.is_empty() && has_port(first);
         let client = if has_host { second } else { first };
         self.set_client(ClientOrigin::Peer, address::parse(client));
         let user = if has_host { first_word(rest).1 } else { rest };
-        self.record.user = Logged::of(Cow::Borrowed(user));
+        self.record.user = Logged::of(user);
         if has_host {
-            self.record.host = Logged::Value(Cow::Borrowed(first));
+            self.record.host = Logged::Value(first.to_owned());
         }
     }
 
@@ -165,56 +165,57 @@ impl<'l> RecordDraft<'l> {
     ///
     /// # Errors
     /// If the line shows no request, or does not say when it was made.
-    pub(super) fn finish(mut self) -> Result<LogRecord<'l>, LineFault> {
+    pub(super) fn finish(mut self) -> Result<LogRecord, LineFault> {
+        let mut record = std::mem::take(&mut self.record);
         let is_ours = self.module.as_deref().is_some_and(|module| module.starts_with("tidegate"));
         if is_ours && self.message.as_deref() != Some("request") {
             return Err(LineFault::NoRequest("it is a line of tidegate about something else"));
         }
-        let (method, RequestTarget { host, path, query }) = self.request()?;
+        let (method, target, has_query) = self.request()?;
+        let RequestTarget { host, path, query } = request_line::target(target);
         if self.time.is_none() {
             return Err(LineFault::Broken("it has no time that can be read"));
         }
-        let has_own_path = self.path.is_some();
-        let mut record = LogRecord { method, path, ..self.record };
+        (record.method, record.path) = (method.to_owned(), path.to_owned());
         // The host of an absolute target counts, as in the proxy.
         if let Some(host) = host {
-            record.host = Logged::Value(host);
+            record.host = Logged::Value(host.to_owned());
         }
         match query {
-            Some(query) => record.query = Logged::Value(query),
+            Some(query) => record.query = Logged::Value(query.to_owned()),
             // tidegate's access line has the path alone.
-            None if is_ours || has_own_path || record.query != Logged::Unknown => {}
+            None if is_ours || !has_query || record.query != Logged::Unknown => {}
             None => record.query = Logged::Absent,
         }
         let headers = &mut record.headers;
-        if is_ours && headers.get(&USER_AGENT) == Logged::Unknown {
-            headers.push(Cow::Borrowed("user-agent"), Logged::Absent);
+        if is_ours && *headers.get(&USER_AGENT) == Logged::Unknown {
+            headers.push("user-agent".to_owned(), Logged::Absent);
         }
         // A log that names all headers may have the host in a field by itself.
-        if headers.are_complete && headers.get(&HOST) == Logged::Absent {
-            headers.push(Cow::Borrowed("host"), record.host.clone());
+        if headers.are_complete && *headers.get(&HOST) == Logged::Absent {
+            headers.push("host".to_owned(), record.host.clone());
         }
         Ok(record)
     }
 
-    /// The method and the target. A line may have both a request line and fields for method and target: then the
-    /// request line counts. A target counts before a path, because nginx has normalized the path.
-    fn request(&mut self) -> Result<(Cow<'l, str>, RequestTarget<'l>), LineFault> {
-        let split = self.request.take().map(request_line::split);
-        if self.target.is_some() || matches!(split, Some(Ok(_))) {
-            self.path = None;
-        }
-        let own = self.method.take().zip(self.target.take().or_else(|| self.path.clone()));
-        let (method, target) = match (split, own) {
-            (Some(Ok(request)), _) => request,
-            (_, Some(own)) => own,
-            (Some(Err(fault)), None) => return Err(fault),
-            (None, None) => return Err(LineFault::NoRequest("it shows no request")),
-        };
-        if !request_line::is_method(&method) || matches!(&*target, "" | "-") {
+    /// The method and the target, and whether the target would have the query. A line may have both a request line and
+    /// fields for method and target: then the request line counts. A target counts before a path, because nginx has
+    /// normalized the path.
+    fn request(&self) -> Result<(&str, &str, bool), LineFault> {
+        let target = self.target.as_deref();
+        let own = self.method.as_deref().zip(target.or(self.path.as_deref()));
+        let has_query = target.is_some() || self.path.is_none();
+        let (method, target, has_query) =
+            match (self.request.as_deref().map(request_line::split), own) {
+                (Some(Ok((method, target))), _) => (method, target, true),
+                (_, Some((method, target))) => (method, target, has_query),
+                (Some(Err(fault)), None) => return Err(fault),
+                (None, None) => return Err(LineFault::NoRequest("it shows no request")),
+            };
+        if !request_line::is_method(method) || matches!(target, "" | "-") {
             return Err(LineFault::NoRequest("the connection had no request"));
         }
-        Ok((method, request_line::target(target)))
+        Ok((method, target, has_query))
     }
 }
 
@@ -229,18 +230,16 @@ fn has_port(text: &str) -> bool {
     port.is_some_and(|port| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-fn set_first<'l>(kept: &mut Option<Cow<'l, str>>, value: LoggedValue<'l>) {
+fn set_first(kept: &mut Option<String>, value: LoggedValue<'_>) {
     if kept.is_none() {
         *kept = value.text();
     }
 }
 
 /// A query in a field by itself. Apache writes it with its `?`.
-fn query<'l>(value: LoggedValue<'l>) -> Logged<'l> {
+fn query(value: LoggedValue<'_>) -> Logged {
     match value.logged() {
-        Logged::Value(text) if text.starts_with('?') => {
-            Logged::Value(Cow::Owned(text[1..].to_owned()))
-        }
+        Logged::Value(text) if text.starts_with('?') => Logged::Value(text[1..].to_owned()),
         other => other,
     }
 }

@@ -46,7 +46,7 @@ impl Format {
     ///
     /// # Errors
     /// If the line shows no request, or cannot be read.
-    pub fn read<'l>(&'l self, line: &'l str) -> Result<LogRecord<'l>, LineFault> {
+    pub fn read(&self, line: &str) -> Result<LogRecord, LineFault> {
         // A program that was stopped, or whose log was truncated under it, leaves NUL bytes.
         let line = line.trim_start_matches(['\0', '\u{feff}']);
         let line = line.strip_suffix('\r').unwrap_or(line);

@@ -11,7 +11,7 @@ use super::record::LineFault;
 ///
 /// # Errors
 /// If the line is not one JSON object.
-pub(super) fn read(line: &str, draft: &mut RecordDraft<'_>) -> Result<(), LineFault> {
+pub(super) fn read(line: &str, draft: &mut RecordDraft) -> Result<(), LineFault> {
     let object = serde_json::from_str::<Map<String, Value>>(line);
     let mut object = object.map_err(|_| LineFault::Broken("it is not one JSON object"))?;
     // Caddy's lines have the request in an object, and their `duration` is in seconds.
@@ -25,7 +25,7 @@ pub(super) fn read(line: &str, draft: &mut RecordDraft<'_>) -> Result<(), LineFa
 }
 
 /// Sets the fields that an object has. The object is the line, or Caddy's `request` if `is_request` is true.
-fn set_all(object: Map<String, Value>, is_request: bool, draft: &mut RecordDraft<'_>) {
+fn set_all(object: Map<String, Value>, is_request: bool, draft: &mut RecordDraft) {
     for (name, value) in object {
         let field = match name.as_str() {
             // Caddy's `uri` has the query, and nginx's does not.
@@ -49,7 +49,7 @@ fn set_all(object: Map<String, Value>, is_request: bool, draft: &mut RecordDraft
 
 /// Sets all headers of a request. Several values of one name stay several headers: for limits, two headers of one name
 /// differ from one header with a list.
-fn set_headers(headers: Map<String, Value>, draft: &mut RecordDraft<'_>) {
+fn set_headers(headers: Map<String, Value>, draft: &mut RecordDraft) {
     for (name, value) in headers {
         let values = match value {
             Value::Array(values) => values,
@@ -57,7 +57,7 @@ fn set_headers(headers: Map<String, Value>, draft: &mut RecordDraft<'_>) {
         };
         for value in values {
             if let Value::String(text) = value {
-                draft.set_header(name.clone().into(), LoggedValue::Text(text.into()));
+                draft.set_header(&name, LoggedValue::Text(text.into()));
             }
         }
     }

@@ -1,6 +1,5 @@
 //! Reads a log record by record.
 
-use std::borrow::Cow;
 use std::io;
 
 use super::container;
@@ -37,10 +36,6 @@ pub struct LogReader {
     pub(crate) file: String,
     /// The number of the last line, from 1.
     pub(crate) line_number: u64,
-    /// A copy of the present line, if the line is not UTF-8. The wrong bytes are replaced.
-    mended: String,
-    /// The present line without the object that Docker had put around it.
-    unwrapped: String,
 }
 
 impl LogReader {
@@ -69,15 +64,14 @@ impl LogReader {
             Ok(source) => source,
             Err(source) => return Err(ReadError { file, lines: 0, source }),
         };
-        let (line, mended, unwrapped) = (Vec::new(), String::new(), String::new());
-        Ok(Self { format, source, line, file, line_number: 0, mended, unwrapped })
+        Ok(Self { format, source, line: Vec::new(), file, line_number: 0 })
     }
 
     /// The next line: its record, or why the line is not a record. `None` at the end.
     ///
     /// # Errors
     /// If the log cannot be read to its end.
-    pub fn next_record(&mut self) -> Result<Option<Result<LogRecord<'_>, LineFault>>, ReadError> {
+    pub fn next_record(&mut self) -> Result<Option<Result<LogRecord, LineFault>>, ReadError> {
         let next = next_line(&mut self.source, &mut self.line).map_err(|source| ReadError {
             file: self.file.clone(),
             lines: self.line_number,
@@ -90,21 +84,9 @@ impl LogReader {
         if next == NextLine::TooLong {
             return Ok(Some(Err(LineFault::Broken("it is longer than 1 MiB"))));
         }
-        let line = match std::str::from_utf8(&self.line) {
-            Ok(line) => line,
-            Err(_) => {
-                self.mended = String::from_utf8_lossy(&self.line).into_owned();
-                &self.mended
-            }
-        };
-        Ok(Some(match container::unwrapped(line) {
-            Ok(Cow::Borrowed(line)) => self.format.read(line),
-            Ok(Cow::Owned(line)) => {
-                self.unwrapped = line;
-                self.format.read(&self.unwrapped)
-            }
-            Err(fault) => Err(fault),
-        }))
+        // Bytes that are no UTF-8 are replaced.
+        let line = String::from_utf8_lossy(&self.line);
+        Ok(Some(container::unwrapped(&line).and_then(|line| self.format.read(&line))))
     }
 
     /// The bytes of the present line.

@@ -32,7 +32,7 @@ fn paths(reader: &mut LogReader) -> Result<Vec<String>, ReadError> {
     let mut paths = Vec::new();
     while let Some(line) = reader.next_record()? {
         paths.push(match line {
-            Ok(record) => record.path.into_owned(),
+            Ok(record) => record.path,
             Err(LineFault::NoRequest(_)) => "no request".to_owned(),
             Err(LineFault::Broken(reason)) => reason.to_owned(),
         });

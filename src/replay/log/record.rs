@@ -1,6 +1,5 @@
 //! What an access log says about one request.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -13,64 +12,56 @@ use crate::limit::time::Timestamp;
 
 /// What a log says about one value of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Logged<'l> {
+pub enum Logged {
     /// The log does not have it, or hides it.
     #[default]
     Unknown,
     /// The log says that the request did not have it.
     Absent,
     /// The value.
-    Value(Cow<'l, str>),
+    Value(String),
 }
 
-impl<'l> Logged<'l> {
+impl Logged {
     /// The value of a text. For a value that the request does not have, servers write `-` or nothing.
-    pub(super) fn of(text: Cow<'l, str>) -> Self {
+    pub(super) fn of(text: impl Into<String>) -> Self {
+        let text = text.into();
         match &*text {
             "" | "-" => Self::Absent,
             _ => Self::Value(text),
         }
     }
 
-    fn into_owned(self) -> Logged<'static> {
+    /// The value, if the log has one.
+    pub(crate) fn value(&self) -> Option<&str> {
         match self {
-            Self::Unknown => Logged::Unknown,
-            Self::Absent => Logged::Absent,
-            Self::Value(text) => Logged::Value(Cow::Owned(text.into_owned())),
-        }
-    }
-
-    /// The same value, borrowed.
-    pub(crate) fn as_ref(&self) -> Logged<'_> {
-        match self {
-            Self::Unknown => Logged::Unknown,
-            Self::Absent => Logged::Absent,
-            Self::Value(text) => Logged::Value(Cow::Borrowed(text)),
+            Self::Value(text) => Some(text),
+            Self::Unknown | Self::Absent => None,
         }
     }
 }
 
 /// The headers of a request, as far as a log has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LoggedHeaders<'l> {
-    named: SmallVec<[(Cow<'l, str>, Logged<'l>); 3]>,
+pub struct LoggedHeaders {
+    named: SmallVec<[(String, Logged); 3]>,
     /// Whether the log names all headers of the request.
     pub(crate) are_complete: bool,
 }
 
-impl<'l> LoggedHeaders<'l> {
+impl LoggedHeaders {
     /// The header of this name. Servers write names in any case and with `_` for `-`, so these count as equal.
-    pub(crate) fn get(&self, name: &HeaderName) -> Logged<'_> {
+    pub(crate) fn get(&self, name: &HeaderName) -> &Logged {
         match self.named.iter().find(|(named, _)| is_same_name(named, name.as_str())) {
-            Some((_, value)) => value.as_ref(),
-            None if self.are_complete => Logged::Absent,
-            None => Logged::Unknown,
+            Some((_, value)) => value,
+            None if self.are_complete => &Logged::Absent,
+            None => &Logged::Unknown,
         }
     }
 
     /// The headers that the log names, in the log's spelling and order.
-    pub(crate) fn named(&self) -> impl Iterator<Item = (&str, Logged<'_>)> {
-        self.named.iter().map(|(name, value)| (&**name, value.as_ref()))
+    pub(crate) fn named(&self) -> impl Iterator<Item = (&str, &Logged)> {
+        self.named.iter().map(|(name, value)| (&**name, value))
     }
 
     /// Whether the log says the value of each header.
@@ -79,7 +70,7 @@ impl<'l> LoggedHeaders<'l> {
     }
 
     /// Adds a header. If two headers have the same name, the first one counts.
-    pub fn push(&mut self, name: Cow<'l, str>, value: Logged<'l>) {
+    pub fn push(&mut self, name: String, value: Logged) {
         self.named.push((name, value));
     }
 
@@ -109,7 +100,7 @@ pub enum ClientOrigin {
 
 /// What an access log says about one request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LogRecord<'l> {
+pub struct LogRecord {
     /// When the request was made. Most servers log the time at which it ended.
     pub time: Timestamp,
     /// The client's address in its canonical form. `None` if the log does not have it.
@@ -117,46 +108,23 @@ pub struct LogRecord<'l> {
     /// Whose address `client` is.
     pub client_is: ClientOrigin,
     /// The method, as sent.
-    pub method: Cow<'l, str>,
+    pub method: String,
     /// The path, as sent: not decoded, without query.
-    pub path: Cow<'l, str>,
+    pub path: String,
     /// The query without its `?`.
-    pub query: Logged<'l>,
+    pub query: Logged,
     /// The host that the client asked for, perhaps with a port.
-    pub host: Logged<'l>,
+    pub host: Logged,
     /// The name of the user who has logged in.
-    pub user: Logged<'l>,
+    pub user: Logged,
     /// The headers.
-    pub headers: LoggedHeaders<'l>,
+    pub headers: LoggedHeaders,
     /// The status of the response.
     pub status: Option<StatusCode>,
     /// Bytes of the response's body. Some servers count its head, too.
     pub bytes: Option<u64>,
     /// How long the request took.
     pub duration: Option<Duration>,
-}
-
-impl LogRecord<'_> {
-    /// The same record, with copies of the texts that it borrows from its line.
-    pub(super) fn into_owned(self) -> LogRecord<'static> {
-        let LoggedHeaders { named, are_complete } = self.headers;
-        let named = named.into_iter();
-        let named = named.map(|(name, value)| (Cow::Owned(name.into_owned()), value.into_owned()));
-        LogRecord {
-            time: self.time,
-            client: self.client,
-            client_is: self.client_is,
-            method: Cow::Owned(self.method.into_owned()),
-            path: Cow::Owned(self.path.into_owned()),
-            query: self.query.into_owned(),
-            host: self.host.into_owned(),
-            user: self.user.into_owned(),
-            headers: LoggedHeaders { named: named.collect(), are_complete },
-            status: self.status,
-            bytes: self.bytes,
-            duration: self.duration,
-        }
-    }
 }
 
 /// Why a line is no record. Each has a short reason for people.
@@ -188,19 +156,19 @@ mod tests {
     fn a_header_is_found_in_any_spelling() {
         for name in ["User-Agent", "user_agent", "USER_AGENT"] {
             let mut headers = LoggedHeaders::default();
-            headers.push(name.into(), Logged::of("x".into()));
-            headers.push("user-agent".into(), Logged::of("y".into()));
-            assert_eq!(headers.get(&USER_AGENT), Logged::Value("x".into()), "{name}");
-            assert_eq!(headers.get(&HOST), Logged::Unknown);
+            headers.push(name.into(), Logged::of("x"));
+            headers.push("user-agent".into(), Logged::of("y"));
+            assert_eq!(*headers.get(&USER_AGENT), Logged::Value("x".into()), "{name}");
+            assert_eq!(*headers.get(&HOST), Logged::Unknown);
             headers.are_all();
-            assert_eq!(headers.get(&HOST), Logged::Absent);
+            assert_eq!(*headers.get(&HOST), Logged::Absent);
         }
     }
 
     #[test]
     fn a_dash_is_nothing() {
-        assert_eq!(Logged::of("-".into()), Logged::Absent);
-        assert_eq!(Logged::of("".into()), Logged::Absent);
-        assert_eq!(Logged::of("--".into()), Logged::Value("--".into()));
+        assert_eq!(Logged::of("-"), Logged::Absent);
+        assert_eq!(Logged::of(""), Logged::Absent);
+        assert_eq!(Logged::of("--"), Logged::Value("--".into()));
     }
 }

@@ -1,8 +1,5 @@
 //! The request line: `GET /path?query HTTP/1.1` (RFC 9112, section 3).
 
-use std::borrow::Cow;
-use std::ops::Range;
-
 use http::Method;
 
 use super::record::LineFault;
@@ -11,35 +8,24 @@ use super::record::LineFault;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct RequestTarget<'t> {
     /// The host of an absolute target, perhaps with a port.
-    pub(super) host: Option<Cow<'t, str>>,
-    pub(super) path: Cow<'t, str>,
-    pub(super) query: Option<Cow<'t, str>>,
+    pub(super) host: Option<&'t str>,
+    pub(super) path: &'t str,
+    pub(super) query: Option<&'t str>,
 }
 
 /// The method and the target of a request line.
-pub(super) fn split(line: Cow<'_, str>) -> Result<(Cow<'_, str>, Cow<'_, str>), LineFault> {
-    if matches!(&*line, "" | "-") {
+pub(super) fn split(line: &str) -> Result<(&str, &str), LineFault> {
+    if matches!(line, "" | "-") {
         return Err(LineFault::NoRequest("the connection had no request"));
     }
     let no_http = LineFault::NoRequest("what the client sent is no HTTP request");
-    let space = memchr::memchr(b' ', line.as_bytes()).ok_or(no_http)?;
+    let (method, rest) = line.split_once(' ').ok_or(no_http)?;
     // Some clients send targets with spaces, although it is not allowed. Therefore the version is the last word.
-    let version = memchr::memrchr(b' ', line.as_bytes());
-    let version = version.filter(|at| *at > space && line[*at..].starts_with(" HTTP/"));
-    let end = version.unwrap_or(line.len());
-    let begin = space + line[space..end].bytes().take_while(|byte| *byte == b' ').count();
-    let end = begin + line[begin..end].trim_end_matches(' ').len();
-    if !is_method(&line[..space]) || begin == end {
-        return Err(no_http);
-    }
-    Ok((part(&line, 0..space), part(&line, begin..end)))
-}
-
-/// A part of a text. It is borrowed if the text is.
-fn part<'t>(text: &Cow<'t, str>, range: Range<usize>) -> Cow<'t, str> {
-    match text {
-        Cow::Borrowed(text) => Cow::Borrowed(&text[range]),
-        Cow::Owned(text) => Cow::Owned(text[range].to_owned()),
+    let version = rest.rfind(' ').filter(|at| rest[*at..].starts_with(" HTTP/"));
+    let target = rest[..version.unwrap_or(rest.len())].trim_matches(' ');
+    match is_method(method) && !target.is_empty() {
+        true => Ok((method, target)),
+        false => Err(no_http),
     }
 }
 
@@ -49,28 +35,22 @@ pub(super) fn is_method(text: &str) -> bool {
 }
 
 /// Splits a target into its parts.
-pub(super) fn target(text: Cow<'_, str>) -> RequestTarget<'_> {
-    let host = host(&text);
-    let begin = host.as_ref().map_or(0, |host| host.end);
-    let question = memchr::memchr(b'?', text[begin..].as_bytes()).map(|at| begin + at);
-    let end = question.unwrap_or(text.len());
-    let path = match host {
-        // RFC 9110, section 4.2.3: the empty path of an http URL is `/`.
-        Some(_) if begin == end => Cow::Borrowed("/"),
-        _ => part(&text, begin..end),
+pub(super) fn target(text: &str) -> RequestTarget<'_> {
+    let absolute = text.split_once("://").filter(|(scheme, _)| is_scheme(scheme));
+    let (host, text) = match absolute {
+        Some((_, rest)) => {
+            let (host, rest) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+            (Some(host), rest)
+        }
+        None => (None, text),
     };
-    let query = question.map(|at| part(&text, at + 1..text.len()));
-    RequestTarget { host: host.map(|host| part(&text, host)), path, query }
-}
-
-/// Where the host of an absolute target is.
-fn host(text: &str) -> Option<Range<usize>> {
-    if text.starts_with('/') {
-        return None;
-    }
-    let (_, rest) = text.split_once("://").filter(|(scheme, _)| is_scheme(scheme))?;
-    let begin = text.len() - rest.len();
-    Some(begin..begin + rest.find(['/', '?']).unwrap_or(rest.len()))
+    let (path, query) = match text.split_once('?') {
+        Some((path, query)) => (path, Some(query)),
+        None => (text, None),
+    };
+    // RFC 9110, section 4.2.3: the empty path of an http URL is `/`.
+    let path = if host.is_some() && path.is_empty() { "/" } else { path };
+    RequestTarget { host, path, query }
 }
 
 fn is_scheme(text: &str) -> bool {
@@ -93,8 +73,7 @@ mod tests {
             ("get /x HTTP/2.0", "get", "/x"),
             ("CONNECT example.com:443 HTTP/1.1", "CONNECT", "example.com:443"),
         ] {
-            assert_eq!(split(line.into()), Ok((method.into(), path.into())), "{line}");
-            assert_eq!(split(line.to_owned().into()), Ok((method.into(), path.into())), "{line}");
+            assert_eq!(split(line), Ok((method, path)), "{line}");
         }
     }
 
@@ -103,7 +82,7 @@ mod tests {
         for line in
             ["", "-", "\u{16}\u{3}\u{1}", "\u{16}\u{3} \u{1} x", "GET", "GET ", "- http://x:80- -"]
         {
-            assert!(matches!(split(line.into()), Err(LineFault::NoRequest(_))), "{line}");
+            assert!(matches!(split(line), Err(LineFault::NoRequest(_))), "{line}");
         }
     }
 
@@ -121,13 +100,7 @@ mod tests {
             ("*", None, "*", None),
             ("", None, "", None),
         ] {
-            let parts = RequestTarget {
-                host: host.map(Cow::Borrowed),
-                path: path.into(),
-                query: query.map(Cow::Borrowed),
-            };
-            assert_eq!(target(text.into()), parts, "{text}");
-            assert_eq!(target(text.to_owned().into()), parts, "{text}");
+            assert_eq!(target(text), RequestTarget { host, path, query }, "{text}");
         }
     }
 }

@@ -30,7 +30,7 @@ pub struct SortedLogs {
     open: Vec<OpenLog>,
     /// The requests that wait for earlier ones, each with about the bytes that it takes. The key is a request's time, and
     /// the numbers of its log and its line.
-    waiting: BTreeMap<(Timestamp, usize, u64), Box<(LogRecord<'static>, usize)>>,
+    waiting: BTreeMap<(Timestamp, usize, u64), Box<(LogRecord, usize)>>,
     /// The bytes of all requests that wait.
     held: usize,
     /// The time of the last request.
@@ -95,9 +95,7 @@ impl SortedLogs {
     ///
     /// # Errors
     /// If a file cannot be read to its end.
-    pub fn next_request(
-        &mut self,
-    ) -> Result<Option<Result<LogRecord<'static>, FaultyLine>>, ReadError> {
+    pub fn next_request(&mut self) -> Result<Option<Result<LogRecord, FaultyLine>>, ReadError> {
         loop {
             let earliest = self.waiting.first_key_value().map(|((time, ..), _)| *time);
             let may_be_earlier = |time: Timestamp| {
@@ -128,8 +126,7 @@ impl SortedLogs {
     /// Reads the next line of an open log. A request is added to those that wait. A line without a request is returned.
     fn read_line(&mut self, index: usize) -> Result<Option<FaultyLine>, ReadError> {
         let log = &mut self.open[index];
-        let line = log.reader.next_record()?.map(|line| line.map(LogRecord::into_owned));
-        let record = match line {
+        let record = match log.reader.next_record()? {
             Some(Ok(record)) => record,
             Some(Err(fault)) => {
                 let (file, line) = (log.reader.file.clone(), log.reader.line_number);
@@ -148,7 +145,7 @@ impl SortedLogs {
         log.latest = log.latest.max(record.time);
         let time = record.time.plus_micros(back.saturating_sub(WINDOW));
         let record = LogRecord { time, ..record };
-        let bytes = mem::size_of::<LogRecord<'_>>() + log.reader.line_length();
+        let bytes = mem::size_of::<LogRecord>() + log.reader.line_length();
         self.held += bytes;
         let key = (time, log.number, log.reader.line_number);
         self.waiting.insert(key, Box::new((record, bytes)));
@@ -190,7 +187,7 @@ mod tests {
         let mut all = Vec::new();
         while let Some(record) = logs.next_request().unwrap() {
             let record = record.unwrap();
-            all.push((record.time.as_micros() / 1_000_000, record.path.into_owned()));
+            all.push((record.time.as_micros() / 1_000_000, record.path));
         }
         assert_eq!(logs.held, 0);
         (all, logs.order)

@@ -2,6 +2,7 @@
 //! adds each request.
 
 use std::hash::{Hash as _, Hasher as _};
+use std::sync::LazyLock;
 
 use hashbrown::{HashMap, HashSet};
 use siphasher::sip::SipHasher13;
@@ -14,30 +15,15 @@ const MINUTE: u64 = 60 * SECOND;
 const HOUR: u64 = 60 * MINUTE;
 
 /// The rates that are tried, as tokens for each interval. Each rate is higher than the one before.
-const RATES: [(u64, u64); 22] = [
-    (1, HOUR),
-    (2, HOUR),
-    (5, HOUR),
-    (10, HOUR),
-    (20, HOUR),
-    (30, HOUR),
-    (1, MINUTE),
-    (2, MINUTE),
-    (5, MINUTE),
-    (10, MINUTE),
-    (20, MINUTE),
-    (30, MINUTE),
-    (1, SECOND),
-    (2, SECOND),
-    (5, SECOND),
-    (10, SECOND),
-    (20, SECOND),
-    (50, SECOND),
-    (100, SECOND),
-    (200, SECOND),
-    (500, SECOND),
-    (1_000, SECOND),
-];
+static RATES: LazyLock<Vec<(u64, u64)>> = LazyLock::new(|| {
+    let of_units: [(u64, &[u64]); 3] = [
+        (HOUR, &[1, 2, 5, 10, 20, 30]),
+        (MINUTE, &[1, 2, 5, 10, 20, 30]),
+        (SECOND, &[1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000]),
+    ];
+    let rates = of_units.iter().flat_map(|(unit, all)| all.iter().map(|tokens| (*tokens, *unit)));
+    rates.collect()
+});
 
 /// The most keys of one limit whose demand is kept. If there are more, only a part is kept. The hashes of the keys
 /// decide which keys.
@@ -67,7 +53,7 @@ pub(super) struct Demand {
     /// Requests in the present minute of the clock, and the most in one minute.
     pub(super) within_minute: (u64, u64),
     /// For each rate: the units that are missing now from a full bucket, and the most that were ever missing.
-    missing: Box<[(u64, u64); RATES.len()]>,
+    missing: Box<[(u64, u64)]>,
 }
 
 /// A limit that is suggested.
@@ -89,9 +75,9 @@ impl Demand {
         let passed = now.micros_since(self.at);
         self.at = now;
         self.requests += 1;
-        for ((missing, most), (tokens, interval)) in self.missing.iter_mut().zip(RATES) {
-            let back = passed.saturating_mul(tokens);
-            *missing = missing.saturating_sub(back).saturating_add(interval);
+        for ((missing, most), (tokens, interval)) in self.missing.iter_mut().zip(&*RATES) {
+            let back = passed.saturating_mul(*tokens);
+            *missing = missing.saturating_sub(back).saturating_add(*interval);
             *most = (*most).max(*missing);
         }
     }
@@ -111,7 +97,7 @@ impl Demands {
         if zeros(key) < self.sampling {
             return;
         }
-        let missing = Box::new([(0, 0); RATES.len()]);
+        let missing = vec![(0, 0); RATES.len()].into();
         let mut demand = Demand { requests: 0, at: now, within_minute: (0, 0), missing };
         demand.add(now);
         self.keys.insert(key.clone(), demand);

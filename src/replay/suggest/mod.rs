@@ -57,7 +57,7 @@ impl<'p> Suggest<'p> {
     }
 
     /// Adds the log's next request.
-    pub(crate) fn request(&mut self, record: &LogRecord<'_>) {
+    pub(crate) fn request(&mut self, record: &LogRecord) {
         let now = record.time;
         self.span = Some((self.span.map_or(now, |(first, _)| first), now));
         self.requests += 1;

@@ -11,7 +11,7 @@ use crate::replay::log::{Logged, LoggedHeaders};
 use crate::settings::testing::settings;
 
 /// A log of clients, each with its requests' times in milliseconds since the request before in the log.
-fn records(log: &[(u64, u8, bool)]) -> Vec<LogRecord<'static>> {
+fn records(log: &[(u64, u8, bool)]) -> Vec<LogRecord> {
     let mut now = Timestamp::from_micros(1 << 50).unwrap();
     let record = |(gap, client, is_login): &(u64, u8, bool)| {
         now = now.plus_micros(gap * 1_000);
@@ -44,7 +44,7 @@ fn wanted(touch: f64) -> WantedLimits {
     by(&["/login", "/{*rest}"], &["ip", "ip,path"], touch, None)
 }
 
-fn suggested(records: &[LogRecord<'_>], wanted: &WantedLimits) -> String {
+fn suggested(records: &[LogRecord], wanted: &WantedLimits) -> String {
     let settings = wanted.settings(&|_| None).unwrap();
     let mut suggest = Suggest::new(&settings, &[]);
     records.iter().for_each(|record| suggest.request(record));
@@ -52,7 +52,7 @@ fn suggested(records: &[LogRecord<'_>], wanted: &WantedLimits) -> String {
 }
 
 /// For each limit the keys that it has seen, and those that it rejects.
-fn replayed_keys(file: &str, records: &[LogRecord<'_>]) -> Vec<(HashSet<Key>, HashSet<Key>)> {
+fn replayed_keys(file: &str, records: &[LogRecord]) -> Vec<(HashSet<Key>, HashSet<Key>)> {
     let settings = settings(file);
     let mut replay = Replay::new([&settings], &[]);
     records.iter().for_each(|record| replay.request(record));
@@ -65,7 +65,7 @@ fn replayed_keys(file: &str, records: &[LogRecord<'_>]) -> Vec<(HashSet<Key>, Ha
 }
 
 /// For each limit how many keys it has seen, and how many of them it rejects.
-fn replayed(file: &str, records: &[LogRecord<'_>]) -> Vec<(usize, usize)> {
+fn replayed(file: &str, records: &[LogRecord]) -> Vec<(usize, usize)> {
     let keys = replayed_keys(file, records).into_iter();
     keys.map(|(seen, rejected)| (seen.len(), rejected.len())).collect()
 }
@@ -153,7 +153,7 @@ proptest! {
             record.client = Some(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)));
             let client = record.time.as_micros() % 7;
             let mut named = |name: &'static str, value: String| {
-                record.headers.push(name.into(), Logged::Value(value.into()));
+                record.headers.push(name.into(), Logged::Value(value));
             };
             named("x-forwarded-for", format!("192.0.2.{client}"));
             if method == 1 {

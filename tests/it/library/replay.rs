@@ -91,11 +91,11 @@ impl Sent {
         head + &format!("x-answer: {status} {bytes} {lasts}\r\nconnection: close\r\n\r\n")
     }
 
-    fn record(&self, time: Timestamp) -> LogRecord<'static> {
+    fn record(&self, time: Timestamp) -> LogRecord {
         let mut headers = LoggedHeaders::default();
         for (name, value) in self.headers() {
-            let value = value.map_or(Logged::Absent, |value| Logged::Value(value.into()));
-            headers.push(name.to_string().into(), value);
+            let value = value.map_or(Logged::Absent, Logged::Value);
+            headers.push(name.to_string(), value);
         }
         for (name, value) in self.more {
             headers.push((*name).into(), Logged::Value((*value).into()));
@@ -107,7 +107,7 @@ impl Sent {
             client: Some(self.client()),
             client_is: ClientOrigin::Peer,
             method: self.method.into(),
-            path: self.path.clone().into(),
+            path: self.path.clone(),
             query: Logged::Value("page=2".into()),
             host: Logged::Value("api.example".into()),
             headers,

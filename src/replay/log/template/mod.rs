@@ -4,7 +4,6 @@
 
 mod words;
 
-use std::borrow::Cow;
 use std::str::FromStr;
 use std::sync::LazyLock;
 
@@ -97,11 +96,7 @@ impl LineTemplate {
     }
 
     /// Reads a line into the draft.
-    pub(super) fn read<'l>(
-        &'l self,
-        line: &'l str,
-        draft: &mut RecordDraft<'l>,
-    ) -> Result<(), LineFault> {
+    pub(super) fn read(&self, line: &str, draft: &mut RecordDraft) -> Result<(), LineFault> {
         let no_match = LineFault::Broken("it is not in the expected format");
         let before = self.fields.first().map_or("", |field| field.before.as_str());
         let mut rest = line.strip_prefix(before).ok_or(no_match)?;
@@ -134,12 +129,9 @@ impl LineTemplate {
 }
 
 impl TemplateField {
-    fn set<'l>(&'l self, text: &'l str, draft: &mut RecordDraft<'l>) {
-        let value = || LoggedValue::Text(escape::undo(text));
-        match &self.meaning {
-            Some(LogField::Header(name)) => draft.set_header(Cow::Borrowed(name), value()),
-            Some(field) => draft.set_field(field, value()),
-            None => {}
+    fn set(&self, text: &str, draft: &mut RecordDraft) {
+        if let Some(field) = &self.meaning {
+            draft.set_field(field, LoggedValue::Text(escape::undo(text)));
         }
     }
 

@@ -64,7 +64,7 @@ fn of_line(format: &Format, line: &[u8]) -> String {
     format!("{read:?}")
 }
 
-fn is_sound(record: &LogRecord<'_>) {
+fn is_sound(record: &LogRecord) {
     assert!(!record.method.is_empty() && record.method.is_ascii(), "{record:?}");
     assert!(!record.path.contains('?'), "{record:?}");
     assert!(record.client.is_none_or(|client| client == canonical(client)), "{record:?}");
