@@ -65,7 +65,7 @@ pub(super) struct LogArgs {
     /// The access logs; `-` is standard input. Files that are compressed with gzip or zstd are recognised
     #[arg(required = true, value_name = "LOG")]
     logs: Vec<OsString>,
-    /// `auto`, `combined`, `json`, `alb`, or a template as in nginx's log_format or Apache's LogFormat
+    /// `auto`, `combined`, `json`, `alb`, or a template as in nginx's log_format
     #[arg(long, value_name = "FORMAT", default_value = "auto")]
     format: Format,
 }

@@ -30,7 +30,7 @@ impl FromStr for Format {
             "combined" => Self::Template(COMBINED.clone()),
             "json" => Self::Json,
             "alb" => Self::Template(ALB.clone()),
-            _ if text.contains(['$', '%']) => Self::Template(text.parse()?),
+            _ if text.contains('$') => Self::Template(text.parse()?),
             _ => {
                 return Err(format!(
                     "`{text}` is no format: use `auto`, `combined`, `json`, `alb`, or a template such as \

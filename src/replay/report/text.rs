@@ -2,13 +2,9 @@
 
 use std::fmt::{self, Display};
 
+use super::Report;
 use super::parts::{ReportPart, ReportTable};
-use super::words::{bar, length, printable};
-use super::{Report, float};
-use crate::replay::timeline::{Slice, Timeline};
-
-/// The columns of a plot.
-const PLOT: usize = 60;
+use super::words::printable;
 
 /// The widest column of names. Longer names move the figures of their row to the right.
 const NAME: usize = 44;
@@ -32,40 +28,13 @@ impl Display for TerminalReport<'_> {
                 ReportPart::Note(text) | ReportPart::Sentence(text) | ReportPart::Example(text) => {
                     writeln!(f, "{indent}{}", printable(&text))?;
                 }
-                ReportPart::Plot(timeline, is_of_all) => plots(timeline, is_of_all, indent, f)?,
+                // A terminal shows the tables alone.
+                ReportPart::Plot(..) => {}
                 ReportPart::Table(table) => write_table(&table, indent, f)?,
             }
         }
         Ok(())
     }
-}
-
-/// Plots of what happened over the time of the log. A column is empty where nothing happened.
-fn plots(
-    timeline: &Timeline,
-    is_of_all: bool,
-    indent: &str,
-    f: &mut fmt::Formatter<'_>,
-) -> fmt::Result {
-    let each = timeline.slices.len().div_ceil(PLOT).max(1);
-    let columns: Vec<_> = timeline.slices.chunks(each).map(Slice::sum).collect();
-    let values = |of: fn(&Slice) -> u64| -> Vec<f64> {
-        columns.iter().map(|column| float(of(column))).collect()
-    };
-    let rows = [
-        ("requests", values(|slice| slice.requests)),
-        ("rejected", values(|slice| slice.rejected)),
-        ("held", values(|slice| slice.delayed)),
-    ];
-    for (what, values) in rows.iter().skip(usize::from(!is_of_all)) {
-        let most = values.iter().copied().fold(0.0, f64::max);
-        if most > 0.0 {
-            let bars: String = values.iter().map(|value| bar(*value, most)).collect();
-            writeln!(f, "{indent}{what:<9} {bars}")?;
-        }
-    }
-    let each = each as u64 * timeline.width / 1_000;
-    writeln!(f, "{indent}{:<9} one column is {}", "", length(each))
 }
 
 fn write_table(table: &ReportTable, indent: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {

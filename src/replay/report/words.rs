@@ -1,10 +1,7 @@
-//! Numbers, shares, lengths of time, times and bars as people read them.
+//! Numbers, shares, lengths of time and times as people read them.
 
 use crate::limit::time::Timestamp;
 use crate::text::misleads;
-
-/// The bars, from the lowest to the highest.
-const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// A number with a comma between thousands.
 pub(crate) fn number(number: u64) -> String {
@@ -63,16 +60,6 @@ pub(crate) fn printable(text: &str) -> String {
     text.chars().map(|c| if misleads(c) { '·' } else { c }).collect()
 }
 
-/// The bar of a value. The full height is `most`. The bar of 0 is a space.
-pub(super) fn bar(value: f64, most: f64) -> char {
-    let fits = |(_, step): &(char, u8)| value * 8.0 <= most * f64::from(*step);
-    match BARS.into_iter().zip(1..).find(fits) {
-        _ if value <= 0.0 => ' ',
-        Some((bar, _)) => bar,
-        None => '█',
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,14 +99,5 @@ mod tests {
             time(Timestamp::from_micros(1_431_857_103_000_000).unwrap()),
             "2015-05-17T10:05:03Z"
         );
-    }
-
-    #[test]
-    fn a_bar_shows_the_share_of_the_most() {
-        assert_eq!(
-            [0.0, 1.0, 7.0, 13.0, 14.0].map(|value| bar(value, 14.0)),
-            [' ', '▁', '▄', '█', '█']
-        );
-        assert_eq!(bar(0.0, 0.0), ' ');
     }
 }

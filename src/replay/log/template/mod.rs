@@ -1,4 +1,4 @@
-//! Reads lines of text by a template in the words of nginx's `log_format` or of Apache's `LogFormat`.
+//! Reads lines of text by a template in the words of nginx's `log_format`.
 //!
 //! The combined format, the common one and that of AWS's load balancer are templates, too.
 
@@ -9,8 +9,8 @@ use std::sync::LazyLock;
 
 use super::draft::{LoggedValue, RecordDraft};
 use super::escape;
-use super::field::{LogField, TimeRank};
-use super::record::{ClientOrigin, LineFault};
+use super::field::LogField;
+use super::record::LineFault;
 
 /// How lines are written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -83,14 +83,14 @@ impl LineTemplate {
         };
         let missing = |what, how| Err(format!("the template has no {what}: add {how}"));
         if !has(|field| matches!(field, LogField::Time(_))) {
-            return missing("time", "`$time_local`, `$time_iso8601` or `$msec` (Apache: `%t`)");
+            return missing("time", "`$time_local`, `$time_iso8601` or `$msec`");
         }
         let has_request = has(|field| *field == LogField::Request);
         if !has_request && !has(|field| *field == LogField::Method) {
-            return missing("method", "`$request` or `$request_method` (Apache: `%r` or `%m`)");
+            return missing("method", "`$request` or `$request_method`");
         }
         if !has_request && !has(|field| matches!(field, LogField::Target | LogField::Path)) {
-            return missing("path", "`$request` or `$request_uri` (Apache: `%r` or `%U%q`)");
+            return missing("path", "`$request` or `$request_uri`");
         }
         Ok(())
     }
@@ -172,10 +172,9 @@ impl TemplateField {
 impl FromStr for LineTemplate {
     type Err = String;
 
-    /// A template with `$` is nginx's, others are Apache's. The error says what is wrong.
+    /// The error says what is wrong.
     fn from_str(text: &str) -> Result<Self, String> {
-        let template =
-            if words::is_nginx(text) { words::nginx(text) } else { words::apache(text) }?;
+        let template = words::nginx(text)?;
         template.check()?;
         Ok(Self { needed: template.fields.len(), ..template })
     }
