@@ -19,8 +19,6 @@ use tidegate::config::{self, Overrides};
 use tidegate::limit::decide::Ask;
 use tidegate::limit::key::Key;
 use tidegate::limit::time::Timestamp;
-use tidegate::observe::candidates::RejectedBy;
-use tidegate::observe::metrics::Metrics;
 use tidegate::request::key::{Token, View};
 use tidegate::request::path::NormalPath;
 use tidegate::request::route::PathParams;
@@ -195,35 +193,6 @@ mod decide {
             Poll::Ready(value) => value,
             Poll::Pending => unreachable!("buckets in memory are there at once"),
         }
-    }
-}
-
-mod candidate {
-    use super::*;
-
-    #[divan::bench(args = [1, 1_000, 100_000])]
-    fn count(bencher: Bencher<'_, '_>, keys: u64) {
-        let text = "[upstreams.api]\nservers = [\"http://127.0.0.1:3000\"]\n\
-                    [limits.a]\nkey = [\"header:x-api-key\"]\nrate = \"9/s\"\n\
-                    candidate = { rate = \"5/s\" }\n\
-                    [[routes]]\npath = \"/\"\nupstream = \"api\"\nlimits = [\"a\"]\n";
-        let settings =
-            config::parse("bench.toml", text, &|_| None, &Overrides::default()).unwrap().settings;
-        let candidate = settings.limits[0].candidate.as_ref().unwrap();
-        let metrics = Metrics::new(1).worker(0);
-        metrics.candidates.put_in_force(&settings.limits, Timestamp::MIN);
-        let texts: Vec<_> = (0..keys).map(|key| format!("client-{key:07}").into_bytes()).collect();
-        let by = RejectedBy { candidate: true, limit: false };
-        let mut place = 0;
-        let mut next = || {
-            place = (place + 7919) % texts.len();
-            metrics.candidates.count(black_box(candidate), &texts[place], by);
-        };
-        // Every key has come before it counts, as in a proxy that has run for a while.
-        for _ in 0..keys {
-            next();
-        }
-        bencher.bench_local(next);
     }
 }
 

@@ -289,15 +289,13 @@ pub async fn run(
     }
 }
 
-/// The settings with this worker's upstream connections. An upstream that did not change keeps its connections, and a
-/// candidate that did not change its counts.
+/// The settings with this worker's upstream connections. An upstream that did not change keeps its connections.
 fn activate(
     published: &Published,
     before: Option<&Active>,
     process: &Process,
     metrics: &Arc<WorkerMetrics>,
 ) -> Active {
-    metrics.candidates.put_in_force(&published.settings.limits, process.clock.now());
     let before = before.iter().flat_map(|before| before.upstreams.iter());
     let mut kept: HashMap<Name, Rc<Upstream>> =
         before.map(|upstream| (upstream.spec().name.clone(), upstream.clone())).collect();

@@ -89,10 +89,6 @@ const REQUESTS: &str = "requests/s = /per_second, rejected/s = /rejected_per_sec
 const LIMITS: &str = "limit = /name, rejected/s = /rejected_per_second, refused/s = /refused_per_second, \
     allowed/s = /allowed_per_second, held/s = /delayed_per_second, shadowed/s = /shadow_per_second, \
     marked/s = /marked_per_second, rate = /rate";
-const CANDIDATES: &str = "limit = /name, its candidate = /candidate/figures, since = /candidate/since_ms, \
-    requests = /candidate/requests, would reject = /candidate/rejected_percent, \
-    the limit = /candidate/limit_rejected_percent, of keys = /candidate/keys, \
-    would reject = /candidate/keys_rejected, the limit = /candidate/limit_keys_rejected";
 const PLANS: &str = "limit = /name, its plans = /plans";
 const ROUTES: &str = "route = /name, requests/s = /per_second, rejected/s = /rejected_per_second, \
     held/s = /delayed_per_second, 4xx/s = /statuses_per_second/4xx, 5xx/s = /statuses_per_second/5xx";
@@ -122,10 +118,7 @@ fn page(at: &str, status: &Value, most: usize) -> String {
 
     let mut limits = list(status, "limits").to_vec();
     busiest_first(&mut limits, "/rejected_per_second");
-    let [candidates, plans] = ["candidate", "plans"].map(|member| {
-        let having = limits.iter().filter(|limit| limit[member].is_object());
-        having.cloned().collect::<Vec<_>>()
-    });
+    let plans = limits.iter().filter(|limit| limit["plans"].is_object()).cloned().collect();
     let mut rejected = of_each(&limits, "rejected_keys");
     busiest_first(&mut rejected, "/it/per_second");
     let mut routes = list(status, "routes").to_vec();
@@ -143,7 +136,6 @@ fn page(at: &str, status: &Value, most: usize) -> String {
     let tables = [
         (REQUESTS, vec![status["requests"].clone()]),
         (LIMITS, limits),
-        (CANDIDATES, candidates),
         (PLANS, plans),
         (&*rejected_keys, rejected),
         (ROUTES, routes),
@@ -260,23 +252,12 @@ redis://10.0.0.1:6379  yes  1m   0.4     -       other 2, timeout 1";
     }
 
     #[test]
-    fn plans_and_candidates_stand_beside_their_limit() {
+    fn plans_stand_beside_their_limit() {
         let mut status = status();
         status["limits"][0]["plans"] = json!({ "pro": "5/h", "team": "9/h" });
-        status["limits"][0]["candidate"] = json!({
-            "figures": "9/s, burst 9", "since_ms": 60_000, "requests": 2_000,
-            "rejected_percent": 1.55, "keys": 40, "keys_rejected": 2,
-            "limit_rejected_percent": 0.05, "limit_keys_rejected": 1,
-        });
         let shown = page("", &status, usize::MAX);
-        for table in [
-            "\nlimit     its plans\neveryone  pro 5/h, team 9/h\n",
-            "
-limit     its candidate  since  requests  would reject  the limit  of keys  would reject  the limit
-everyone  9/s, burst 9   1m     2000      1.6 %         0.05 %     40       2             1\n",
-        ] {
-            assert!(shown.contains(table), "{shown}");
-        }
+        let table = "\nlimit     its plans\neveryone  pro 5/h, team 9/h\n";
+        assert!(shown.contains(table), "{shown}");
     }
 
     #[test]

@@ -2,7 +2,6 @@
 //!
 //! This code never decides about a request, and never makes a request wait.
 
-pub mod candidates;
 mod distinct;
 pub(crate) mod error_log;
 pub(crate) mod events;

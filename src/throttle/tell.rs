@@ -17,7 +17,6 @@ use crate::limit::name::Name;
 use crate::limit::rate::Rate;
 use crate::limit::time::Timestamp;
 use crate::limit::waiting::MaxWait;
-use crate::observe::candidates::RejectedBy;
 use crate::observe::metrics::DecisionKind;
 use crate::observe::throttled::ThrottleEvent;
 use crate::observe::trace::{LimitAnswers, LimitDecision};
@@ -40,7 +39,6 @@ impl Throttle {
         let decided = limits.iter().map(|limit| (&limit.claim.spec.name, limit.kind()));
         self.metrics.decided(took, decided.chain(not_read));
         self.note_keys(limits, now);
-        self.note_candidates(limits);
         self.record_shadows(limits, request, now);
         self.record_unread(unread, request, now);
     }
@@ -74,27 +72,6 @@ impl Throttle {
             if let Some(Outcome::Reject { .. }) = limit.outcome() {
                 self.metrics.top_keys.rejected(&limit.claim.spec.name, limit.label(), now);
             }
-        }
-    }
-
-    /// Counts what candidates would have rejected, and what the limit in front of each rejects. An enforcing limit is
-    /// no candidate, and costs only a comparison.
-    fn note_candidates(&self, limits: &[RequestLimit<'_>]) {
-        for (index, tried) in limits.iter().enumerate() {
-            let Claim { spec, key, .. } = &tried.claim;
-            let Some(decision) = tried.claim.decision() else { continue };
-            if tried.mode() == Mode::Enforce || !spec.name.is_of_candidate() {
-                continue;
-            }
-            // A limit that lets everything pass is not asked, and does not stand in front of its candidate.
-            let limit = index.checked_sub(1).and_then(|before| limits.get(before));
-            let limit = limit.filter(|it| it.claim.spec.name.as_str() == spec.name.limit());
-            let limit = limit.and_then(|limit| limit.claim.decision());
-            let by = RejectedBy {
-                candidate: !decision.outcome.passes(),
-                limit: limit.is_some_and(|it| !it.outcome.passes()),
-            };
-            self.metrics.candidates.count(spec, key.shown().as_bytes(), by);
         }
     }
 

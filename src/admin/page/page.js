@@ -38,23 +38,8 @@ function numberCells(labels) {
 
 const textCell = (label) => Object.assign(numberCells([label])[0], { className: "" });
 
-// Says what a candidate would have rejected.
-function tried({ figures, since_ms, requests, ...counts }) {
-  if (!requests) return figures === "unlimited" ? "Its candidate would reject nothing: it is unlimited." : `Its candidate (${figures}) has seen no request in ${left(since_ms)}.`;
-  const share = (count, percent) => (count && !percent ? "less than 0.001 %" : `${percent >= 1 ? Math.round(10 * percent) / 10 : percent} %`);
-  const keys = (count) => `${count.toLocaleString("en")} ${count === 1 ? "key" : "keys"}`;
-  return `Its candidate (${figures}) would have rejected ${share(counts.rejected, counts.rejected_percent)} of requests, ` +
-    `${counts.keys_rejected.toLocaleString("en")} of ${keys(counts.keys)}, in ${left(since_ms)}. ` +
-    `The limit: ${share(counts.limit_rejected, counts.limit_rejected_percent)}, ${keys(counts.limit_keys_rejected)}.`;
-}
-
 function showLimits() {
-  const names = status.limits.flatMap(({ name, candidate }) => (candidate ? [name, `${name} tried`] : [name]));
-  const row = rows(byId("limits").tBodies[0], names, (name) => {
-    if (name.endsWith(" tried")) {
-      const sentence = element("td", { colSpan: 10 });
-      return { row: element("tr", { className: "tried" }, sentence), sentence };
-    }
+  const row = rows(byId("limits").tBodies[0], status.limits.map(({ name }) => name), (name) => {
     const link = element("button", { type: "button", className: "link" }, name);
     link.addEventListener("click", () => choose(`limits/${name}`));
     const badge = element("span", { className: "badge" }), key = element("td", { className: "mono" }), figures = element("td", {});
@@ -81,7 +66,6 @@ function showLimits() {
     const refused = points.live.map((point) => (point.limits[limit.name] ?? NOTHING).decisions[at]);
     spark.replaceChildren(sparkline(refused, DECISIONS[at].hue));
     keep(spark, refused.some(Boolean));
-    if (limit.candidate) row(`${limit.name} tried`).sentence.textContent = tried(limit.candidate);
   }
 }
 

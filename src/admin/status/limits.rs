@@ -1,7 +1,6 @@
 //! The limits with their figures, their decisions, and their most interesting keys.
 
 use std::cmp::Reverse;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -9,10 +8,8 @@ use super::{StatusFacts, busiest, rounded};
 use crate::admin::limits::plans;
 use crate::admin::metrics;
 use crate::config::Spelled as _;
-use crate::observe::candidates::CandidateTally;
 use crate::observe::events::shown;
 use crate::observe::metrics::{DecisionCounts, DecisionKind, Reading};
-use crate::observe::millis;
 use crate::observe::top_keys::KeyCount;
 use crate::settings::{LimitSpec, Settings};
 
@@ -59,29 +56,7 @@ impl StatusFacts<'_> {
         self.write_outcomes(&mut limit, counts);
         let keys = process.metrics.top_keys(&spec.name, self.now.at, KEYS);
         limit["rejected_keys"] = keys.iter().map(|key| self.rejected(key)).collect();
-        limit["candidate"] = spec.candidate.as_ref().map(|it| self.candidate(spec, it)).into();
         limit
-    }
-
-    /// What the candidate of a limit would have rejected, and what the limit rejected.
-    fn candidate(&self, limit: &LimitSpec, candidate: &LimitSpec) -> Value {
-        let tally = self.admin.process.metrics.candidate(limit);
-        let tally = tally.unwrap_or_else(|| CandidateTally::new(self.now.at));
-        let since = Duration::from_micros(self.now.at.micros_since(tally.since));
-        let CandidateTally { all, rejected, limit_rejected, .. } = &tally;
-        json!({
-            "figures": candidate.figures.to_string(),
-            "since": self.ago(since),
-            "since_ms": millis(since),
-            "requests": all.requests,
-            "rejected": rejected.requests,
-            "rejected_percent": tally.percent(rejected),
-            "keys": all.keys(),
-            "keys_rejected": rejected.keys(),
-            "limit_rejected": limit_rejected.requests,
-            "limit_rejected_percent": tally.percent(limit_rejected),
-            "limit_keys_rejected": limit_rejected.keys(),
-        })
     }
 
     fn rejected(&self, key: &KeyCount) -> Value {

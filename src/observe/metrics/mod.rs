@@ -20,11 +20,10 @@ pub(crate) use self::histogram::Histogram;
 pub(crate) use self::reading::Reading;
 use self::routes::Requests;
 pub(crate) use self::routes::{RouteCounter, RouteCounters, RouteCounts};
-use super::candidates::{self, CandidateTallies, CandidateTally};
 use super::top_keys::{self, KeyCount, TopKeys};
 use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
-use crate::settings::{LimitSpec, NO_ROUTE};
+use crate::settings::NO_ROUTE;
 
 /// The process's counters. They live as long as the process: a reload keeps them, by name.
 #[derive(Debug)]
@@ -44,8 +43,6 @@ pub struct WorkerMetrics {
     http2: AtomicU64,
     /// The keys that this worker has rejected.
     pub(crate) top_keys: TopKeys,
-    /// This worker's counts of candidates.
-    pub candidates: CandidateTallies,
 }
 
 /// Why an exchange with an upstream failed.
@@ -148,12 +145,6 @@ impl Metrics {
     pub(crate) fn top_keys(&self, limit: &Name, now: Timestamp, most: usize) -> Vec<KeyCount> {
         let workers = self.workers.iter().map(|worker| &worker.top_keys);
         top_keys::read(workers, limit, now, most)
-    }
-
-    /// What the candidate of this limit would have rejected. The count begins when the limit and the candidate get
-    /// their present figures. `None` if the limit has no candidate, or no worker has the figures yet.
-    pub(crate) fn candidate(&self, limit: &LimitSpec) -> Option<CandidateTally> {
-        candidates::read(self.workers.iter().map(|worker| &worker.candidates), limit)
     }
 }
 

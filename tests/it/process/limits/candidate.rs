@@ -1,13 +1,10 @@
 //! Other figures on the same traffic: told, and without effect.
 
-use serde_json::{Value, json};
-
 use crate::support::client::{Connection, Reply, get};
 use crate::support::metrics::Metrics;
 use crate::support::proxy::Proxy;
 use crate::support::redis::RedisServer;
 use crate::support::tidegate::Tidegate;
-use crate::support::wait_until;
 
 fn proxy(store: &str, limits: &str) -> Tidegate {
     Proxy::answering().admin().store(store).limits(limits).start()
@@ -201,59 +198,4 @@ fn a_candidate_whose_key_is_of_another_type_stops_nobody() {
     assert_eq!(counts(&proxy, "client:candidate"), [1, 0, 3], "the process decides on it");
     let left: String = redis.run(&["TYPE", "tidegate:client:candidate"]);
     assert_eq!(left, "list");
-}
-
-/// The `candidate` of the limit `client` in `/api/status`.
-fn told(proxy: &Tidegate) -> Value {
-    let status = get(proxy.admin(), "/api/status", &[("host", "localhost")]).json();
-    status["limits"][0]["candidate"].clone()
-}
-
-#[test]
-fn the_status_says_what_it_would_have_rejected() {
-    in_both_stores(|store, _| {
-        let limits = "[limits.client]\nkey = [\"header:x-user\"]\nrate = \"3/h\"\n\
-                      candidate = { rate = \"1/h\" }\n";
-        let proxy = proxy(store, limits);
-        let mut client = Connection::open(proxy.address);
-        // Of `a`, both reject the fourth request; the candidate would have rejected two more, and one of `b`.
-        for user in ["a", "a", "a", "a", "b", "b", "c"] {
-            client.get("/", &[("x-user", user)]);
-        }
-        let mut candidate = told(&proxy);
-        let object = candidate.as_object_mut().unwrap();
-        assert!(object.remove("since").unwrap().is_string() && object.remove("since_ms").is_some());
-        let expected = json!({
-            "figures": "1/h, burst 1", "requests": 7, "rejected": 4, "rejected_percent": 57.143, "keys": 3, "keys_rejected": 2,
-            "limit_rejected": 1, "limit_rejected_percent": 14.286, "limit_keys_rejected": 1,
-        });
-        assert_eq!(candidate, expected);
-    });
-}
-
-#[test]
-fn its_counts_restart_with_other_figures_and_stay_over_other_reloads() {
-    let written = |more: &str, rate: &str| {
-        let candidate = format!("candidate = {{ rate = \"{rate}\" }}\n");
-        let limits = format!("{more}[limits.client]\nkey = [\"ip\"]\nrate = \"9/h\"\n{candidate}");
-        Proxy::answering().admin().limits(&limits)
-    };
-    let proxy = written("", "1/h").start();
-    ask(&proxy, 3);
-    assert_eq!(told(&proxy)["rejected"], 2);
-    // The limit that comes to it stands behind `client` in no list.
-    proxy.reload(&written("[limits.other]\nkey = [\"ip\"]\nrate = \"5/s\"\n", "1/h").text());
-    ask(&proxy, 1);
-    let status = get(proxy.admin(), "/api/status", &[("host", "localhost")]).json();
-    let limits = status["limits"].as_array().unwrap();
-    let client = limits.iter().find(|limit| limit["name"] == "client").unwrap();
-    assert_eq!(client["candidate"]["rejected"], 3);
-    proxy.reload(&written("", "2/h").text());
-    wait_until("the worker has the new figures", || {
-        ask(&proxy, 1);
-        told(&proxy)["requests"] != 0
-    });
-    let candidate = told(&proxy);
-    assert_eq!(candidate["figures"], "2/h, burst 2");
-    assert!(candidate["requests"].as_u64().unwrap() < 4, "{candidate}");
 }

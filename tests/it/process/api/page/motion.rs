@@ -9,30 +9,6 @@ use crate::support::client::Connection;
 use crate::support::upstream::{Upstream, read_head};
 
 #[test]
-fn a_candidate_speaks_under_its_limit_and_nothing_jumps_or_is_wider() {
-    let proxy = Proxy::answering()
-        .admin()
-        .limit("user", "key = [\"header:x-user\"]\nrate = \"3/h\"\ncandidate = { rate = \"1/h\" }")
-        .start();
-    let mut page = open(&proxy);
-    let empty = "Its candidate (1/h, burst 1) has seen no request in";
-    page.wait("#limits .tried", |text| text.starts_with(empty));
-    page.watch_jumps();
-    for (user, count) in [("ann", 4), ("bob", 2), ("cid", 1)] {
-        send(&proxy, user, count);
-    }
-    let said =
-        "Its candidate (1/h, burst 1) would have rejected 57.1 % of requests, 2 of 3 keys, in";
-    let text = page.wait("#limits .tried", |text| text.starts_with(said));
-    assert!(text.ends_with("The limit: 14.3 %, 1 key."), "{text}");
-    assert_eq!(page.js("window.jumps"), json!([]), "something moved");
-    let above = "document.querySelector('#limits .tried').previousElementSibling.innerText";
-    assert!(page.js(above).as_str().unwrap().starts_with("user"), "its limit stands above it");
-    page.resize(390, 844);
-    assert_fits(&mut page);
-}
-
-#[test]
 fn long_names_are_no_wider_than_a_phone() {
     let (name, path) = ("n".repeat(64), format!("/{}", "r".repeat(90)));
     let proxy = Proxy::answering()
