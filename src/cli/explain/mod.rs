@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use self::explanation::Explanation;
 use self::limit::{describe_calls, describe_limit, describe_plan};
-use self::route::{describe_none, describe_route, describe_spellings, why};
+use self::route::{describe_none, describe_route, why};
 use self::token::describe_token;
 use super::{CommandResult, ConfigFile, Failure, load, print};
 use crate::clock::Clock;
@@ -26,7 +26,6 @@ use crate::request::key::{BodyFields, Token, View, read_claims};
 use crate::request::line::{WrittenTarget, request_line};
 use crate::request::network::canonical_address;
 use crate::request::path::NormalPath;
-use crate::request::route::RouteTable;
 use crate::settings::Settings;
 
 /// Show which route and which limits apply to a request, and why. Nothing is sent and nothing is counted.
@@ -163,10 +162,6 @@ fn describe(
         Ok(found) => {
             describe_route(settings, route, path, text);
             why(settings, *found, &view.params, &candidates, text);
-            let find = |table: &RouteTable, path: &NormalPath<'_>| {
-                table.find(path, method, host.as_str(), &sent).ok()
-            };
-            describe_spellings(settings, path, *found, find, text);
             if route.limits.is_empty() {
                 text.line("limits", "none: everything passes");
             }

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::explanation::Explanation;
 use crate::request::path::NormalPath;
-use crate::request::route::{Conditions, NoRoute, PathParams, RouteTable};
+use crate::request::route::{Conditions, NoRoute, PathParams};
 use crate::settings::{Action, RouteSpec, Settings};
 
 /// Describes a request without a route. `others` are the routes whose path and host fit.
@@ -103,57 +103,6 @@ pub(super) fn why(
             text.more(format_args!("{name} is tried first, and requires {conditions}"));
         } else {
             text.more(format_args!("{name} has such a path too, and is less specific"));
-        }
-    }
-}
-
-/// Names a route with fewer limits that takes another spelling of the path. The spellings differ in case, or in a slash
-/// at the end. Many APIs read both alike. `find` finds the route of a path.
-pub(super) fn describe_spellings(
-    settings: &Settings,
-    path: &NormalPath<'_>,
-    found: usize,
-    find: impl Fn(&RouteTable, &NormalPath<'_>) -> Option<usize>,
-    text: &mut Explanation,
-) {
-    if settings.server.loose_paths {
-        return;
-    }
-    let matcher = |route| {
-        (settings.table.pattern(route).clone().loosened(), settings.table.conditions(route).clone())
-    };
-    let loose = RouteTable::new((0..settings.routes.len()).map(matcher).collect());
-    let upstream = path.upstream();
-    // The request may have the other spelling already.
-    let own =
-        find(&loose, &path.clone().loosened()).map(|meant| (upstream.to_owned(), meant, found));
-    let slashed = match upstream.strip_suffix('/') {
-        Some(without) => without.to_owned(),
-        None => format!("{upstream}/"),
-    };
-    let others = [slashed, upstream.to_ascii_uppercase(), upstream.to_ascii_lowercase()];
-    let others = others.into_iter().filter_map(|other| {
-        let route = find(&settings.table, &settings.server.path(&other).ok()?)?;
-        Some((other, found, route))
-    });
-    for (spelling, meant, taken) in own.into_iter().chain(others) {
-        let (meant, taken) = (&settings.routes[meant], &settings.routes[taken]);
-        let lacks = settings
-            .limits_of(meant)
-            .filter(|limit| !settings.limits_of(taken).any(|other| other.name == limit.name));
-        let lacks: Vec<_> = lacks.map(|limit| limit.name.as_str()).collect();
-        if !lacks.is_empty() && matches!(taken.action, Action::Forward { .. }) {
-            text.line(
-                "spelling",
-                format_args!(
-                    "{spelling} takes the route {}, which lacks limits of {}: {}",
-                    taken.name,
-                    meant.name,
-                    lacks.join(", ")
-                ),
-            );
-            text.more("if the API reads both paths alike, set `loose_paths = true` in [server]");
-            return;
         }
     }
 }

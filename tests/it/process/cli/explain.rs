@@ -272,46 +272,6 @@ fn the_key_in_redis_is_that_of_the_limit_and_not_of_its_candidate() {
 }
 
 #[test]
-fn explain_names_a_spelling_that_has_fewer_limits() {
-    const FILE: &str = "[server]\nloose_paths = false\n\
-        [upstreams.api]\nservers = [\"http://127.0.0.1:3000\"]\n\
-        [limits.login]\nkey = [\"ip\"]\nrate = \"5/m\"\n[limits.all]\nkey = [\"ip\"]\nrate = \"9/s\"\n\
-        [[routes]]\npath = \"/Api/Login\"\nupstream = \"api\"\nlimits = [\"login\", \"all\"]\n\
-        [[routes]]\npath = \"/files/{*rest}\"\nupstream = \"api\"\nlimits = [\"login\", \"all\"]\n\
-        [[routes]]\npath = \"/same\"\nupstream = \"api\"\nlimits = [\"all\"]\n\
-        [[routes]]\npath = \"/{*rest}\"\nupstream = \"api\"\nlimits = [\"all\"]\n";
-    let strict = folder(Some(FILE));
-    let loose = folder(Some(&FILE.replace("= false", "= true")));
-    for (path, told_of) in [
-        (
-            "/Api/Login",
-            Some("/Api/Login/ takes the route /{*rest}, which lacks limits of /Api/Login: login"),
-        ),
-        (
-            "/api/login",
-            Some("/api/login takes the route /{*rest}, which lacks limits of /Api/Login: login"),
-        ),
-        ("/Api/Login/", Some("/Api/Login/ takes the route /{*rest}, which lacks limits of")),
-        (
-            "/files",
-            Some("/files takes the route /{*rest}, which lacks limits of /files/{*rest}: login"),
-        ),
-        ("/files/a", Some("/FILES/A takes the route /{*rest}, which lacks limits of")),
-        ("/same", None),
-        ("/other", None),
-    ] {
-        // Unquoted, as it is typed.
-        let (code, out, errors) = told(strict.path(), &["explain", "GET", path]);
-        assert_eq!((code, errors.as_str()), (0, ""));
-        assert_eq!(out.contains("loose_paths = true"), told_of.is_some(), "{out}");
-        assert!(told_of.is_none_or(|told_of| out.contains(told_of)), "{out}");
-        let (_, out, _) = told(loose.path(), &["explain", "GET", path]);
-        assert!(!out.contains("which lacks"), "{out}");
-        assert_eq!(out.contains("login: 5/m"), told_of.is_some(), "{out}");
-    }
-}
-
-#[test]
 fn explain_says_the_plan_and_what_it_gives() {
     const FILE: &str = "[server]\ntrusted_proxies = [\"127.0.0.1\"]\n\
         [plans]\nby = \"header:x-plan\"\ndefault = \"free\"\n\
