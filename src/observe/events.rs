@@ -105,6 +105,11 @@ events! {
         warn!(upstream = failed.upstream, server = failed.server, route = failed.route, error = failed.error,
             count, interval_ms, "upstream failed");
 
+    /// `count` spans did not reach the collector since the last such line. `details` has the collector and the last
+    /// error. `help` says what to do about this kind of error.
+    pub(crate) fn spans_dropped(help: &Option<&'static str>, details: &(String, String), count: u64, interval_ms: Option<u64>) =
+        warn!(collector = details.0, error = details.1, count, interval_ms, help = *help, "spans dropped");
+
     /// The collector takes spans again.
     pub(crate) fn collector_recovered(collector: &CollectorAddress, away: Duration) =
         info!(%collector, away_ms = millis(away), "collector recovered");
@@ -251,42 +256,6 @@ events! {
 
     /// `count` log lines were dropped since the last such line. `error` is the last cause.
     pub(crate) fn lines_dropped(count: u64, error: &str) = warn!(count, error, "log lines dropped");
-}
-
-/// Why spans did not reach the collector. Each reason has its own summaries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum DropReason {
-    /// No connection to the collector can be made.
-    Connect,
-    /// The collector did not answer in time.
-    Timeout,
-    /// The connection broke, or the answer is not that of a collector.
-    Answer,
-    /// The collector did not take the spans, or not all of them.
-    Refused,
-    /// More spans came than the collector took.
-    Full,
-    /// The process ended before the spans were sent.
-    End,
-}
-
-/// `count` spans did not reach the collector since the last such line, for this reason.
-pub(crate) fn spans_dropped(
-    reason: &DropReason,
-    details: &(String, String),
-    count: u64,
-    interval_ms: Option<u64>,
-) {
-    let (collector, error) = details;
-    let help = match reason {
-        DropReason::Connect => Some("see that the collector runs and can be reached from here"),
-        DropReason::Answer => {
-            Some("it must take OTLP by gRPC (mostly port 4317), not by HTTP (4318)")
-        }
-        DropReason::Full => Some("set a smaller trace.sample"),
-        DropReason::Timeout | DropReason::Refused | DropReason::End => None,
-    };
-    warn!(target: TARGET, collector, error, count, interval_ms, help, "spans dropped");
 }
 
 /// The file with the plans of customers has changed, and is in force.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::events::{DropReason, FailedExchange};
+use super::events::FailedExchange;
 use super::millis;
 
 /// Exchanges with upstreams that failed: an API that is down must not fill the log.
@@ -30,8 +30,8 @@ pub(crate) type SlowClients = Repeated<&'static str, IpAddr>;
 /// many different clients must not fill the log.
 pub(crate) type RefusedConnections = Repeated<(), IpAddr>;
 
-/// Spans that no collector got, by the reason. Each reason has its last collector and its last error.
-pub(crate) type DroppedSpans = Repeated<DropReason, (String, String)>;
+/// Spans that no collector got, by what to do about it, with the last collector and the last error.
+pub(crate) type DroppedSpans = Repeated<Option<&'static str>, (String, String)>;
 
 /// Settlements of costs that may not have reached Redis, with the last error: an outage must not fill the log.
 pub(crate) type UnsettledCosts = Repeated<(), String>;

@@ -17,7 +17,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
 use prost::Message as _;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::observe::events::{self, DropReason};
+use crate::observe::events;
 use crate::observe::start;
 use crate::percent;
 use crate::settings::CollectorAddress;
@@ -47,11 +47,17 @@ pub(super) struct CollectorConnection {
     driver: AbortOnDropHandle<()>,
 }
 
-/// Why spans were not sent, or not taken: the kind, and the words for it.
-pub(super) type ExportError = (DropReason, String);
+/// What to do if no connection to the collector can be made.
+const AWAY: Option<&str> = Some("see that the collector runs and can be reached from here");
+/// What to do if its answer is not that of a collector.
+const OTHER: Option<&str> =
+    Some("it must take OTLP by gRPC (mostly port 4317), not by HTTP (4318)");
+
+/// Why spans were not sent, or not taken: what to do about it, and the error.
+pub(super) type ExportError = (Option<&'static str>, String);
 
 fn unanswered(why: &str) -> ExportError {
-    (DropReason::Answer, why.to_owned())
+    (OTHER, why.to_owned())
 }
 
 fn broken(error: h2::Error) -> ExportError {
@@ -65,8 +71,7 @@ impl CollectorConnection {
     ) -> Result<Self, ExportError> {
         let (tell, host) = (events::server_address(&address), address.host.as_str());
         let stream = dialer.connect(host, address.port, CONNECT_TIMEOUT, tell).await;
-        let stream =
-            stream.map_err(|error| (DropReason::Connect, format!("cannot connect: {error}")))?;
+        let stream = stream.map_err(|error| (AWAY, format!("cannot connect: {error}")))?;
         let (sender, connection) = client::handshake(stream).await.map_err(broken)?;
         let driver = tokio::spawn(async move {
             // The call under way gets the same error, and reports it.
@@ -77,7 +82,7 @@ impl CollectorConnection {
             .header(TE, "trailers")
             .header(USER_AGENT, concat!(env!("CARGO_PKG_NAME"), "/", env!("CARGO_PKG_VERSION")))
             .body(())
-            .map_err(|error| (DropReason::Connect, error.to_string()))?;
+            .map_err(|error| (AWAY, error.to_string()))?;
         Ok(Self { address, request, sender, driver: AbortOnDropHandle::new(driver) })
     }
 
@@ -108,7 +113,7 @@ impl CollectorConnection {
                 let message = cut(&String::from_utf8_lossy(&percent::decode(&message)));
                 let status = cut(&status);
                 let why = format!("it answered with the gRPC status {status}: {message}");
-                return Err((DropReason::Refused, why));
+                return Err((None, why));
             }
             Some(_) => {}
         }

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::collector::{CollectorConnection, ExportError};
 use super::{BATCH, MOST, RequestDetails, SpanQueue, otlp};
 use crate::clock::Clock;
-use crate::observe::events::{self, DropReason};
+use crate::observe::events;
 use crate::settings::CollectorAddress;
 use crate::wire::dialer::Dialer;
 
@@ -97,7 +97,7 @@ impl Exporter {
             while self.send_batch().await == Some(BATCH) {}
             if is_end {
                 let left = self.queue.take(MOST).len();
-                self.drop_spans(DropReason::End, "the process ended before", left as u64);
+                self.drop_spans(None, "the process ended before", left as u64);
                 self.drop_overflow();
                 return;
             }
@@ -123,7 +123,7 @@ impl Exporter {
         let collector = self.orders.borrow().collector.clone();
         let Some(collector) = collector else {
             // These spans are from requests that began before the reload.
-            self.drop_spans(DropReason::End, "a reload has ended the tracing", count as u64);
+            self.drop_spans(None, "a reload has ended the tracing", count as u64);
             self.connection = None;
             return Some(count);
         };
@@ -133,7 +133,7 @@ impl Exporter {
         let orders = self.orders.clone();
         let sent = tokio::select! {
             sent = self.send(collector.clone(), batch) => sent,
-            () = out_of_time(orders) => Err((DropReason::Timeout, "no answer in time".to_owned())),
+            () = out_of_time(orders) => Err((None, "no answer in time".to_owned())),
         };
         let now = Instant::now();
         match sent {
@@ -144,12 +144,12 @@ impl Exporter {
                 }
                 let (spans, why) = refused.unwrap_or_default();
                 let error = format!("it did not take all: {why}");
-                self.drop_spans(DropReason::Refused, &error, spans.min(count as u64));
+                self.drop_spans(None, &error, spans.min(count as u64));
                 Some(count)
             }
-            Err((reason, error)) => {
+            Err((help, error)) => {
                 self.failing_since.get_or_insert(now);
-                self.drop_spans(reason, &error, count as u64);
+                self.drop_spans(help, &error, count as u64);
                 None
             }
         }
@@ -178,15 +178,16 @@ impl Exporter {
     /// Counts and logs the spans that found the queue full.
     fn drop_overflow(&self) {
         let spans = self.queue.overflow.swap(0, Ordering::Relaxed);
-        self.drop_spans(DropReason::Full, "more came than it took", spans);
+        let help = Some("set a smaller trace.sample");
+        self.drop_spans(help, "more came than it took", spans);
     }
 
     /// Counts and logs spans that no collector got, if there are any.
-    fn drop_spans(&self, reason: DropReason, error: &str, spans: u64) {
+    fn drop_spans(&self, help: Option<&'static str>, error: &str, spans: u64) {
         if spans > 0 {
             let collector = self.orders.borrow().collector.as_ref().map(ToString::to_string);
             let details = (collector.unwrap_or_default(), error.to_owned());
-            self.queue.dropped.count_many(reason, details, spans, Instant::now());
+            self.queue.dropped.count_many(help, details, spans, Instant::now());
         }
     }
 }
