@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::answer::{AdminResponse, answer};
 
-const STYLE: &str = include_str!("style.css");
+const STYLE: &str = concat!(include_str!("palette.css"), include_str!("style.css"));
 const SCRIPT: &str = concat!(
     include_str!("parts.js"),
     include_str!("plot.js"),

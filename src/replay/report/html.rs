@@ -25,7 +25,7 @@ fn write_page(page: &mut String, report: &Report<'_>) -> fmt::Result {
          <title>Replay of {}</title>\n<style>\n{}</style>\n</head>\n<body>\n\
          <h1>What the limits would have done</h1>\n<section class=\"card\">\n",
         escaped(report.result.file),
-        include_str!("page.css")
+        concat!(include_str!("../../admin/page/palette.css"), include_str!("page.css"))
     )?;
     for part in report.parts() {
         match part {
@@ -91,8 +91,7 @@ fn plot(page: &mut String, timeline: &Timeline, class: &str) -> fmt::Result {
     let most = slices.iter().map(|slice| slice.requests).max().unwrap_or_default().max(1);
     let each = length(timeline.width / 1_000);
     page.push_str("<figure><figcaption>");
-    for (hue, what) in [("requests", "passes at once"), ("held", "held"), ("rejected", "rejected")]
-    {
+    for (hue, what) in [("allowed", "passes at once"), ("held", "held"), ("rejected", "rejected")] {
         write!(page, "<span><i style=\"--hue: var(--{hue})\"></i>{what}</span>")?;
     }
     write!(page, "<span>one bar is {each}; the highest has {}</span>", counted(most, "request"))?;
@@ -128,7 +127,7 @@ fn bar(page: &mut String, column: usize, slice: &Slice, most: u64, at: &str) -> 
         number(rejected)
     )?;
     let mut below = 0.0;
-    for (count, hue) in [(passed, "requests"), (delayed, "held"), (rejected, "rejected")] {
+    for (count, hue) in [(passed, "allowed"), (delayed, "held"), (rejected, "rejected")] {
         if count == 0 {
             continue;
         }
