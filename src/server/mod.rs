@@ -243,7 +243,7 @@ impl Supervisor {
                 if let Some(line) = &mut self.shadow
                     && line.next(SHADOW_PAUSE, Instant::now())
                 {
-                    let refused = self.process.metrics.shadow_refused();
+                    let refused = self.process.metrics.reading().shadow_refused;
                     let refused = refused.iter().map(|(why, count)| match count {
                         1 => format!("1 request would get {why}"),
                         count => format!("{count} requests would get {why}"),

@@ -149,7 +149,8 @@ impl StatusFacts<'_> {
     /// A share of the requests would be refused if no limit were in shadow.
     fn would_refuse(&self) -> Option<Value> {
         let [before, last] = [self.oldest, self.later]
-            .map(|it| (it.reading.shadow_refused, it.reading.total().requests()));
+            .map(|it| &it.reading)
+            .map(|it| (it.shadow_refused.values().sum::<u64>(), it.total().requests()));
         let refused = last.0.saturating_sub(before.0);
         let all = last.1.saturating_sub(before.1).max(refused);
         let what =

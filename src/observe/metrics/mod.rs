@@ -112,17 +112,6 @@ impl Metrics {
         own.map(Arc::clone).unwrap_or_default()
     }
 
-    /// Requests that limits in shadow would refuse, because they cannot count them, by the answer in words.
-    pub(crate) fn shadow_refused(&self) -> BTreeMap<String, u64> {
-        let mut all = BTreeMap::new();
-        for worker in &self.workers {
-            for (why, count) in &worker.counts.lock().shadow_refused {
-                *all.entry(why.clone()).or_default() += count;
-            }
-        }
-        all
-    }
-
     /// How long the requests of each route took.
     pub(crate) fn request_seconds(&self) -> BTreeMap<Arc<str>, Histogram> {
         let mut all = BTreeMap::<_, Histogram>::new();

@@ -24,8 +24,8 @@ pub(crate) struct Reading {
     pub(crate) upstreams: BTreeMap<Name, UpstreamCounts>,
     pub(crate) asked: AskedCounts,
     pub(crate) refused: RefusedCounts,
-    /// Requests that limits in shadow would refuse, because they cannot count them.
-    pub(crate) shadow_refused: u64,
+    /// Requests that limits in shadow would refuse, because they cannot count them, by the answer in words.
+    pub(crate) shadow_refused: BTreeMap<String, u64>,
     pub(crate) store_seconds: Histogram,
     pub(crate) received: u64,
     pub(crate) sent: u64,
@@ -51,7 +51,9 @@ impl Reading {
         for (reason, count) in &counts.refused {
             *self.refused.entry(*reason).or_default() += count;
         }
-        self.shadow_refused += counts.shadow_refused.values().sum::<u64>();
+        for (why, count) in &counts.shadow_refused {
+            *self.shadow_refused.entry(why.clone()).or_default() += count;
+        }
         self.store_seconds.add(&counts.store_seconds);
         self.received += worker.received.load(Ordering::Relaxed);
         self.sent += worker.sent.load(Ordering::Relaxed);
