@@ -50,8 +50,6 @@ pub(super) struct Demands {
 pub(super) struct Demand {
     pub(super) requests: u64,
     at: Timestamp,
-    /// Requests in the present minute of the clock, and the most in one minute.
-    pub(super) within_minute: (u64, u64),
     /// For each rate: the units that are missing now from a full bucket, and the most that were ever missing.
     missing: Box<[(u64, u64)]>,
 }
@@ -66,12 +64,6 @@ pub(super) struct Choice {
 
 impl Demand {
     fn add(&mut self, now: Timestamp) {
-        let (count, most) = &mut self.within_minute;
-        if now.as_micros() / MINUTE != self.at.as_micros() / MINUTE {
-            *count = 0;
-        }
-        *count += 1;
-        *most = (*most).max(*count);
         let passed = now.micros_since(self.at);
         self.at = now;
         self.requests += 1;
@@ -98,7 +90,7 @@ impl Demands {
             return;
         }
         let missing = vec![(0, 0); RATES.len()].into();
-        let mut demand = Demand { requests: 0, at: now, within_minute: (0, 0), missing };
+        let mut demand = Demand { requests: 0, at: now, missing };
         demand.add(now);
         self.keys.insert(key.clone(), demand);
         if self.keys.len() > MOST_KEYS {
@@ -116,14 +108,9 @@ impl Demands {
 
     /// The smallest burst of each key, the largest first.
     pub(super) fn bursts(&self, rate: usize) -> Vec<u64> {
-        self.largest_first(|demand| demand.burst(rate))
-    }
-
-    /// The number that `of` returns for each key, the largest first.
-    pub(super) fn largest_first(&self, of: impl Fn(&Demand) -> u64) -> Vec<u64> {
-        let mut numbers: Vec<_> = self.keys.values().map(of).collect();
-        numbers.sort_unstable_by(|a, b| b.cmp(a));
-        numbers
+        let mut bursts: Vec<_> = self.keys.values().map(|demand| demand.burst(rate)).collect();
+        bursts.sort_unstable_by(|a, b| b.cmp(a));
+        bursts
     }
 
     /// The limit to suggest, if it may touch this percentage of the keys.

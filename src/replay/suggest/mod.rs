@@ -174,9 +174,6 @@ impl<'p> Suggest<'p> {
             }
         };
         writeln!(text, "# {requests} of {}{sampled}.", counted(keys as u64, "key"))?;
-        let minutes = demands.largest_first(|demand| demand.within_minute.1);
-        let of_minute = quantiles(&minutes);
-        writeln!(text, "# Requests of a key in its busiest minute: {of_minute}.")?;
         let bursts = demands.bursts(choice.rate);
         writeln!(text, "# At {} a key needs this burst: {}.", choice.rate(), quantiles(&bursts))?;
         let mut above: Vec<_> = demands

@@ -202,7 +202,6 @@ fn the_reasons_stand_in_comments() {
         "# The smallest limits that touch at most 10 % of the keys.",
         "[limits.rest-ip]",
         "# 100 requests of 10 keys.",
-        "# Requests of a key in its busiest minute: half of them 10, 90 % 10, 99 % 10, 99.9 % 10, all 10.",
         "[limits.login-ip]",
         "# So nothing can be suggested, and the limit rejects nothing.",
         "limits = [\"login-ip\"]",
