@@ -12,7 +12,7 @@ use crate::observe::log::Terminal;
 use crate::replay::Replay;
 use crate::replay::fact::{Assumption, Fact};
 use crate::replay::log::{FaultyLine, Format, LineFault, LogInput, LogRecord, SortedLogs};
-use crate::replay::report::text::TerminalReport;
+use crate::replay::report::text::text;
 use crate::replay::report::{FileReport, LineCounts, Report, html, number, printable, time};
 use crate::settings::Settings;
 
@@ -178,7 +178,7 @@ pub(super) fn replay(args: &ReplayArgs) -> CommandResult {
     }
     match args.json {
         true => print(serde_json::to_string(&report).map_err(Failure::run)?)?,
-        false => print(TerminalReport(&report).to_string().trim_end())?,
+        false => print(text(&report).trim_end())?,
     }
     match args.fail_above {
         Some(Share(most)) if report.result.may_exceed(most) => {

@@ -69,9 +69,7 @@ pub(super) fn explain(explain: &Explain) -> CommandResult {
     })?;
     let headers = headers(&explain.headers, &target.uri)?;
     let (peer, now) = (canonical_address(explain.ip), Clock::new().now());
-    let (claims, plain) = (explain.claims.clone(), explain.plain);
-    let body = explain.body.clone();
-    let request = ExplainedRequest { method, target, headers, claims, body, peer, now, plain };
+    let request = ExplainedRequest { told: explain, method, target, headers, peer, now };
     let mut text = Explanation { method: request.method.to_string(), ..Explanation::default() };
     if let Err(unreadable) = describe(&settings, &request, &mut text) {
         describe_unreadable(&settings, &request.method, &unreadable, &mut text);
@@ -83,17 +81,13 @@ pub(super) fn explain(explain: &Explain) -> CommandResult {
 }
 
 /// The request to explain.
-struct ExplainedRequest {
+struct ExplainedRequest<'e> {
+    told: &'e Explain,
     method: Method,
     target: WrittenTarget,
     headers: HeaderMap,
-    /// The claims of a token that counts as verified.
-    claims: Option<Map<String, Value>>,
-    body: String,
     peer: IpAddr,
     now: Timestamp,
-    /// Whether keys are shown as they are.
-    plain: bool,
 }
 
 /// The claims of a token, as JSON.
@@ -124,10 +118,11 @@ fn headers(given: &[String], uri: &Uri) -> Result<HeaderMap, Failure> {
 /// If the request is refused before its limits are asked.
 fn describe(
     settings: &Settings,
-    request: &ExplainedRequest,
+    request: &ExplainedRequest<'_>,
     text: &mut Explanation,
 ) -> Result<(), Unreadable> {
-    let ExplainedRequest { method, target, headers, peer, now, plain, .. } = request;
+    let ExplainedRequest { told: Explain { plain, body: sent_body, .. }, .. } = request;
+    let ExplainedRequest { method, target, headers, peer, now, .. } = request;
     let mut sent = headers.clone();
     let reading = reading::read(
         settings,
@@ -170,8 +165,8 @@ fn describe(
     }
     let token = describe_token(settings, route, request, &sent, text);
     let names = &*route.options().body_fields;
-    let body = BodyFields::told(names, &sent, request.body.as_bytes());
-    if !names.is_empty() && !request.body.is_empty() && body.is_unread() {
+    let body = BodyFields::told(names, &sent, sent_body.as_bytes());
+    if !names.is_empty() && !sent_body.is_empty() && body.is_unread() {
         let why = "has no fields: it is not JSON or a form, or it is coded or longer than 64 KiB";
         text.line("body", why);
     }
@@ -214,7 +209,7 @@ fn describe_unreadable(
     }
 }
 
-fn describe_client(settings: &Settings, client: &Client, request: &ExplainedRequest) -> String {
+fn describe_client(settings: &Settings, client: &Client, request: &ExplainedRequest<'_>) -> String {
     let ExplainedRequest { headers, peer, .. } = request;
     let header = settings.server.trust.header.name();
     let address = client.address;

@@ -22,7 +22,7 @@ use crate::upstream::fetch::fetch_keys;
 pub(super) fn describe_token(
     settings: &Settings,
     route: &RouteSpec,
-    request: &ExplainedRequest,
+    request: &ExplainedRequest<'_>,
     headers: &HeaderMap,
     text: &mut Explanation,
 ) -> TokenReading {
@@ -32,7 +32,7 @@ pub(super) fn describe_token(
     if read.is_empty() {
         return TokenReading::Absent;
     }
-    let (reading, errors) = match &request.claims {
+    let (reading, errors) = match &request.told.claims {
         Some(claims) => {
             (TokenReading::of_claims(claims.clone(), settings.first_issuer()), Vec::new())
         }
@@ -62,7 +62,7 @@ pub(super) fn describe_token(
     errors.iter().for_each(|error| text.more(error));
     let mut values = Map::new();
     if let TokenReading::Verified(claims) = &reading {
-        let is_hashed = settings.log.keys == KeyDisplay::Hashed && !request.plain;
+        let is_hashed = settings.log.keys == KeyDisplay::Hashed && !request.told.plain;
         let (shown, how): (fn(&str) -> String, _) = match is_hashed {
             true => (|value| hash(value.as_bytes()), " (hashed)"),
             false => (str::to_owned, ""),
