@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::explanation::{ExplainedLimit, Explanation};
 use crate::limit::algorithm::Algorithm;
+use crate::limit::key::Key;
 use crate::limit::name::Name;
 use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
@@ -88,17 +89,7 @@ pub(super) fn describe_limit(
     };
     text.say(format_args!("{name}{mode}: {counts}{source}"));
     if let (Some(algorithm), Some(cost)) = (counting(figures, now), cost) {
-        if cost.get() > algorithm.capacity() {
-            text.say(format_args!("costs {cost}, which never passes"));
-        } else if let CostSpec::Response { source, estimate, max, .. } = &spec.cost {
-            let most = max.unwrap_or_else(|| throttle::most_of(&algorithm));
-            let how = estimate.per_byte.map_or(String::new(), |_| format!(" ({estimate})"));
-            text.say(format_args!(
-                "takes {cost} before{how}, and in the end what {source} says, up to {most}"
-            ));
-        } else if cost.get() > 1 {
-            text.say(format_args!("costs {cost}"));
-        }
+        describe_cost(spec, cost, &algorithm, &mut text);
         describe_wait(spec, &mut text);
         if let Some(when) = &spec.count_when {
             text.say(format_args!("given back unless the response's status is {when}"));
@@ -109,16 +100,7 @@ pub(super) fn describe_limit(
             let rate = rejections.rate().unwrap_or_default();
             text.say(format_args!("bans the key for {lasts:?} where it rejects {rate}"));
         }
-        let parts = sources(&spec.key).join(" and ");
-        let hashed = if logged == key.plain() { "" } else { " (hashed)" };
-        text.say(match parts.is_empty() {
-            true => "one bucket for all requests".to_owned(),
-            false => format!("counted by {parts}: {}{hashed}", shown(logged)),
-        });
-        let mut parts = spec.key.sources.iter().zip(key.plain().values());
-        if let Some((part, _)) = parts.find(|(_, value)| value.is_none()) {
-            text.say(format_args!("without {part} it shares that bucket with all such requests"));
-        }
+        describe_key(spec, &key, logged, &mut text);
         describe_bucket(settings, decides, &key, &algorithm, &mut text);
     }
     if let Some(candidate) = candidate {
@@ -196,6 +178,34 @@ fn sources(key: &KeySpec) -> Vec<String> {
 /// The algorithm that counts requests. `None` if everything passes, or if nothing passes.
 fn counting(figures: &Figures, now: Timestamp) -> Option<Algorithm> {
     figures.at(now).filter(|algorithm| *algorithm != Algorithm::Closed)
+}
+
+fn describe_cost(spec: &LimitSpec, cost: Cost, algorithm: &Algorithm, text: &mut ExplainedLimit) {
+    if cost.get() > algorithm.capacity() {
+        text.say(format_args!("costs {cost}, which never passes"));
+    } else if let CostSpec::Response { source, estimate, max, .. } = &spec.cost {
+        let most = max.unwrap_or_else(|| throttle::most_of(algorithm));
+        let how = estimate.per_byte.map_or(String::new(), |_| format!(" ({estimate})"));
+        text.say(format_args!(
+            "takes {cost} before{how}, and in the end what {source} says, up to {most}"
+        ));
+    } else if cost.get() > 1 {
+        text.say(format_args!("costs {cost}"));
+    }
+}
+
+/// Says by which key the request is counted. `logged` is the key as it is shown.
+fn describe_key(spec: &LimitSpec, key: &BucketKey, logged: &Key, text: &mut ExplainedLimit) {
+    let parts = sources(&spec.key).join(" and ");
+    let hashed = if logged == key.plain() { "" } else { " (hashed)" };
+    text.say(match parts.is_empty() {
+        true => "one bucket for all requests".to_owned(),
+        false => format!("counted by {parts}: {}{hashed}", shown(logged)),
+    });
+    let mut parts = spec.key.sources.iter().zip(key.plain().values());
+    if let Some((part, _)) = parts.find(|(_, value)| value.is_none()) {
+        text.say(format_args!("without {part} it shares that bucket with all such requests"));
+    }
 }
 
 fn describe_wait(spec: &LimitSpec, text: &mut ExplainedLimit) {
