@@ -50,6 +50,11 @@ pub(crate) type BodyError = Box<dyn Error + Send + Sync>;
 #[error("too many frames of some bytes each were not read (HTTP/2)")]
 pub(crate) struct TooManyFrames;
 
+/// Why a body breaks off whose peer has reset its stream without an error.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the stream was reset before its end (HTTP/2)")]
+struct Unended;
+
 /// What the streams of one connection cost it.
 #[derive(Debug)]
 pub(crate) struct StreamCosts {
@@ -133,6 +138,10 @@ impl StreamCosts {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let frame = ready!(Pin::new(&mut *incoming).poll_frame(cx));
+        // hyper takes a reset without an error (RFC 9113, 8.1) for the end of the body.
+        if frame.is_none() && !incoming.is_end_stream() {
+            return Poll::Ready(Some(Err(Unended.into())));
+        }
         if let Some(Ok(frame)) = &frame
             && let Some(data) = frame.data_ref()
         {

@@ -343,7 +343,9 @@ fn an_answer_whose_api_dies_breaks_off() {
 
 #[test]
 fn an_answer_that_is_reset_breaks_off() {
-    breaks_off(&dying(|stream| reset(stream, INTERNAL_ERROR)));
+    for code in [0, INTERNAL_ERROR] {
+        breaks_off(&dying(move |stream| reset(stream, code)));
+    }
 }
 
 #[test]

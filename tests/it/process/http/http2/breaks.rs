@@ -8,7 +8,7 @@ use h2::Reason;
 use crate::support::PATIENCE;
 use crate::support::http2::Client;
 use crate::support::http2::frames::{
-    END_STREAM, Frames, Outcome, RST_STREAM, asking, frame, request,
+    DATA, END_STREAM, Frames, Outcome, RST_STREAM, asking, frame, request,
 };
 use crate::support::proxy::Proxy;
 use crate::support::upstream::{Upstream, read_head, until_closed};
@@ -83,6 +83,26 @@ fn a_stream_that_is_reset_ends_its_request_upstream() {
         let all = String::from_utf8_lossy(&all);
         assert!(!all.ends_with("0\r\n\r\n"), "an upload must not look whole: {all}");
     }
+}
+
+/// A regression: hyper takes a reset without an error for the end of the body, so an API that is left to finish got a
+/// part as a whole upload.
+#[test]
+fn an_upload_that_is_reset_without_an_error_does_not_look_whole() {
+    let (api, accepted) = Upstream::listening();
+    let finishing = "on_abort = \"finish\"\nfinish_timeout = \"1s\"";
+    let proxy = Proxy::of_one_worker(&api).upstream(finishing).start();
+    let mut client = Frames::open(proxy.address, &[]);
+    client.send([request(1, 0, &asking("POST", "/")), frame(DATA, 0, 1, b"half")].concat());
+    let heard = accepted.recv_timeout(PATIENCE).unwrap();
+    let mut all = Vec::new();
+    while !all.ends_with(b"half\r\n") {
+        all.extend(heard.recv_timeout(PATIENCE).unwrap());
+    }
+    client.send(frame(RST_STREAM, 0, 1, &[0; 4]));
+    all.extend(heard.iter().flatten());
+    let all = String::from_utf8_lossy(&all);
+    assert!(!all.ends_with("0\r\n\r\n"), "an upload must not look whole: {all}");
 }
 
 #[test]
