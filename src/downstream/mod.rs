@@ -38,7 +38,7 @@ use self::places::ConnectionPlace;
 use self::proxy_header::Opening;
 use self::service::Service;
 use self::stream::{ClientStream, LONGEST_LINGER};
-use self::tls::Handshake;
+use self::tls::ClientTransport;
 use self::watch::{LINGER, in_time};
 use crate::exchange::WorkerContext;
 use crate::exchange::client::{AcceptedStream, ClientConnection, Idleness, Overdue, Phase, Socket};
@@ -67,7 +67,7 @@ pub enum Port {
 /// Serves a connection to its end. The connection holds its place until then.
 async fn serve(
     stream: AcceptedStream,
-    mut peer: PeerAddress,
+    peer: PeerAddress,
     port: Port,
     service: Service,
     mut place: ConnectionPlace,
@@ -80,63 +80,23 @@ async fn serve(
     {
         return;
     }
-    let accepted = Instant::now();
     let context = service.context();
-    let times = context.times();
     let idleness = place.idleness.clone();
     poll_fn(|cx| {
         idleness.wake(cx);
         Poll::Ready(())
     })
     .await;
-    let due = || match idleness.is_given_up() {
-        true => Some(accepted),
-        false => accepted.checked_add(times.get().header),
-    };
-    let (phase, socket) = (Phase::new(times.clone(), idleness.clone()), Socket::new(stream));
-    // Only a client that took too long is counted. A client that left, or that a drain cut off, was not slow.
-    let count_late = |peer: PeerAddress| {
-        if accepted.elapsed() >= times.get().header {
-            count_slow(context, Overdue::Head, peer);
-        }
-    };
-    // Who asks for decisions is a trusted proxy, and speaks for itself.
-    let asks = matches!(port, Port::Decide(_));
-    if !asks && is_introduced(peer, &context.active().settings.server) {
-        let reading = proxy_header::read(socket.clone());
-        match Box::pin(in_time(due, news.clone(), reading)).await {
-            Some(Opening::Client(client)) => peer = PeerAddress::Network(client),
-            Some(Opening::NoClient) => {}
-            Some(Opening::Refused(reason)) => return refuse(context, reason.to_owned(), peer),
-            Some(Opening::Left) | None => return count_late(peer),
-        }
-    }
-    if !asks && !is_welcome(peer, &mut place, &context.active().settings.server) {
-        return place.refused().count((), peer.as_client(), Instant::now());
-    }
-    let transport = match &port {
-        Port::Plain | Port::Decide(None) => Left(socket.clone()),
-        Port::Tls(certificates) | Port::Decide(Some(certificates)) => {
-            let (ours, news) = (socket.clone(), news.clone());
-            match Box::pin(tls::shake_hands(ours, certificates, due, news)).await {
-                Handshake::Done(stream) => Right(stream),
-                Handshake::Refused(reason) => {
-                    refuse(context, reason, peer);
-                    // The client may have sent more already. To close now could destroy the TLS alert.
-                    return Box::pin(linger(socket, LINGER, &idleness)).await;
-                }
-                Handshake::Left => return count_late(peer),
-            }
-        }
-    };
+    let phase = Phase::new(context.times().clone(), idleness.clone());
+    let socket = Socket::new(stream);
+    let opened = open(&socket, peer, &port, context, &mut place, &news).await;
+    let Some((transport, peer)) = opened else { return };
     let secure = matches!(port, Port::Tls(_));
     let subject = tls::client_subject(&transport);
     let max_header_size = context.max_header_size();
     let overhead = Overhead::new(max_header_size);
-    let peer_of_client = Peer::new(peer, secure);
-    let tasks = context.tasks.clone();
-    let client =
-        Rc::new(ClientConnection::new(peer_of_client, phase, overhead, socket, subject, tasks));
+    let (client, tasks) = (Peer::new(peer, secure), context.tasks.clone());
+    let client = Rc::new(ClientConnection::new(client, phase, overhead, socket, subject, tasks));
     let speaks_http2 = tls::is_http2(&transport);
     let metrics = context.metrics();
     let stream = ClientStream::new(client.clone(), transport, metrics, max_header_size);
@@ -170,6 +130,65 @@ async fn serve(
         let longest = if is_long { LONGEST_LINGER } else { LINGER };
         Box::pin(linger(client.socket.clone(), longest, &idleness)).await;
     }
+}
+
+/// What comes before HTTP: a load balancer's header, and the TLS handshake. Returns the stream below HTTP, and the client.
+/// `None` if the connection is over.
+async fn open(
+    socket: &Socket,
+    mut peer: PeerAddress,
+    port: &Port,
+    context: &WorkerContext,
+    place: &mut ConnectionPlace,
+    news: &Receiver<bool>,
+) -> Option<(ClientTransport, PeerAddress)> {
+    let (accepted, header) = (Instant::now(), || context.times().get().header);
+    let idleness = place.idleness.clone();
+    let due = || match idleness.is_given_up() {
+        true => Some(accepted),
+        false => accepted.checked_add(header()),
+    };
+    // Only a client that took too long is counted. A client that left, or that a drain cut off, was not slow.
+    let count_late = |peer: PeerAddress| {
+        if accepted.elapsed() >= header() {
+            count_slow(context, Overdue::Head, peer);
+        }
+    };
+    // Who asks for decisions is a trusted proxy, and speaks for itself.
+    let asks = matches!(port, Port::Decide(_));
+    if !asks && is_introduced(peer, &context.active().settings.server) {
+        let reading = proxy_header::read(socket.clone());
+        match Box::pin(in_time(due, news.clone(), reading)).await {
+            Some(Opening::Client(client)) => peer = PeerAddress::Network(client),
+            Some(Opening::NoClient) => {}
+            Some(Opening::Refused(reason)) => {
+                refuse(context, reason.to_owned(), peer);
+                return None;
+            }
+            Some(Opening::Left) | None => {
+                count_late(peer);
+                return None;
+            }
+        }
+    }
+    if !asks && !is_welcome(peer, place, &context.active().settings.server) {
+        place.refused().count((), peer.as_client(), Instant::now());
+        return None;
+    }
+    let (Port::Tls(certificates) | Port::Decide(Some(certificates))) = port else {
+        return Some((Left(socket.clone()), peer));
+    };
+    let shaking = tls::shake_hands(socket.clone(), certificates, due, news.clone());
+    match Box::pin(shaking).await {
+        Ok(stream) => return Some((Right(stream), peer)),
+        Err(Some(reason)) => {
+            refuse(context, reason, peer);
+            // The client may have sent more already. To close now could destroy the TLS alert.
+            Box::pin(linger(socket.clone(), LINGER, &idleness)).await;
+        }
+        Err(None) => count_late(peer),
+    }
+    None
 }
 
 /// Lets the client read the last bytes, unless another connection needs the place.

@@ -18,27 +18,21 @@ use crate::tls::subject::subject;
 /// The stream below HTTP.
 pub(super) type ClientTransport = Either<Socket, Box<TlsStream<Socket>>>;
 
-/// How a handshake went.
-pub(super) enum Handshake {
-    Done(Box<TlsStream<Socket>>),
-    /// The client sent no handshake, or the two sides could not agree. This is the reason.
-    Refused(String),
-    /// The client has left, its time is over, or the process drains.
-    Left,
-}
-
 /// Shakes hands with a client, until the time that `due` returns.
+///
+/// # Errors
+/// The reason, if the client sent no handshake, or the two sides could not agree. `None` if the client has left, its time
+/// is over, or the process drains.
 pub(super) async fn shake_hands(
     socket: Socket,
     certificates: &Certificates,
     due: impl Fn() -> Option<Instant>,
     news: Receiver<bool>,
-) -> Handshake {
+) -> Result<Box<TlsStream<Socket>>, Option<String>> {
     let accepting = TlsAcceptor::from(certificates.config()).accept(socket);
     match in_time(due, news, accepting).await {
-        Some(Ok(stream)) => Handshake::Done(Box::new(stream)),
-        Some(Err(error)) => refusal(&error).map_or(Handshake::Left, Handshake::Refused),
-        None => Handshake::Left,
+        Some(shaken) => shaken.map(Box::new).map_err(|error| refusal(&error)),
+        None => Err(None),
     }
 }
 

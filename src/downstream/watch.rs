@@ -86,8 +86,6 @@ pub(super) enum WatchEnd<E> {
 pub(super) struct ConnectionWatch<'c> {
     client: &'c ClientConnection,
     timer: Pin<Box<Sleep>>,
-    /// When the timer fires.
-    set: Instant,
     /// Whether the timer will wake this task. A poll registers the task, unless tokio's budget was used up.
     registered: bool,
     /// A write to the full socket has just been tried.
@@ -110,17 +108,8 @@ enum Ending {
 
 impl<'c> ConnectionWatch<'c> {
     pub(super) fn new(client: &'c ClientConnection, news: Receiver<bool>) -> Self {
-        let set = deadline(client);
-        let timer = Box::pin(sleep_until(set));
-        Self {
-            client,
-            timer,
-            set,
-            registered: false,
-            tried: false,
-            news,
-            ending: Ending::NotDraining,
-        }
+        let timer = Box::pin(sleep_until(deadline(client)));
+        Self { client, timer, registered: false, tried: false, news, ending: Ending::NotDraining }
     }
 
     /// Serves a connection until it ends, is due to be closed, or is due to be parked.
@@ -189,7 +178,7 @@ impl<'c> ConnectionWatch<'c> {
         // The timer is only moved to an earlier time here. A later deadline is noticed when the timer
         // fires.
         let due = self.deadline();
-        if due < self.set {
+        if due < self.timer.deadline() {
             self.set_timer(due);
         }
         if self.registered && !self.timer.is_elapsed() {
@@ -250,7 +239,6 @@ impl<'c> ConnectionWatch<'c> {
     }
 
     fn set_timer(&mut self, at: Instant) {
-        self.set = at;
         self.timer.as_mut().reset(at);
         self.registered = false;
     }
