@@ -23,12 +23,9 @@ use crate::wire::write::poll_write_pieces;
 /// The longest linger of an HTTP/2 connection.
 pub(super) const LONGEST_LINGER: Duration = Duration::from_secs(30);
 
-/// The most bytes that are read in a row before other connections are served.
-const MOST_IN_A_ROW: usize = 256 * 1024;
-
-/// The same for a connection whose last bytes were neither requests nor data. 20 such connections then make others
-/// wait for some milliseconds.
-const MOST_OF_FRAMING: usize = 16 * 1024;
+/// The most bytes that are read in a row before other connections are served. They may be nothing but framing, which is
+/// parsed byte by byte.
+const MOST_IN_A_ROW: usize = 32 * 1024;
 
 /// Why a connection is ended that sends framing without end.
 pub(super) const TOO_MUCH_OVERHEAD: &str =
@@ -105,15 +102,14 @@ impl ClientStream {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<usize>> {
         let (phase, overhead) = (&self.client.phase, &self.client.overhead);
-        let most = if overhead.is_suspect() { MOST_OF_FRAMING } else { MOST_IN_A_ROW };
-        if self.in_a_row >= most {
+        if self.in_a_row >= MOST_IN_A_ROW {
             self.in_a_row = 0;
             // tokio looks for input of others before it wakes a task that has yielded.
             let _ = pin!(yield_now()).poll(cx);
             return Poll::Pending;
         }
         let before = buffer.filled().len();
-        let (transport, room) = (Pin::new(&mut self.transport), most - self.in_a_row);
+        let (transport, room) = (Pin::new(&mut self.transport), MOST_IN_A_ROW - self.in_a_row);
         let came = match buffer.remaining() <= room {
             true => transport.poll_read(cx, buffer),
             false => pin!(transport.take(room as u64)).poll_read(cx, buffer),

@@ -22,9 +22,6 @@ const ANSWERED: i64 = 16;
 /// What each second of a request that is under way adds in bytes: frames of `PING`, for example.
 const PER_SECOND: i64 = 4 * 1024;
 
-/// A connection is read in small pieces after this number of bytes that were neither a request nor data.
-const SUSPECT: i64 = 64 * 1024;
-
 /// What a connection may still send that is neither a request nor data: the framing of chunks, and the frames with
 /// which HTTP/2 controls a connection. They cost the client little, and this process and other clients much. Every byte
 /// is taken off when it comes. Requests, pieces of bodies and time add bytes again.
@@ -35,8 +32,6 @@ pub(crate) struct Overhead {
     /// Bytes; below 0 once it is used up.
     spare: Cell<i64>,
     most: Cell<i64>,
-    /// Bytes that have come, less the bytes that were added; at least 0.
-    unpaid: Cell<i64>,
     /// All bytes that have come.
     read: Cell<u64>,
     per_request: i64,
@@ -48,7 +43,7 @@ impl Overhead {
         let per_request = PER_REQUEST + i64::try_from(max_header_size).unwrap_or(i64::MAX / 1024);
         let most = AT_FIRST + per_request;
         let (spare, most) = (Cell::new(most), Cell::new(most));
-        Self { spare, most, unpaid: Cell::default(), read: Cell::default(), per_request }
+        Self { spare, most, read: Cell::default(), per_request }
     }
 
     /// The connection carries many requests at once.
@@ -95,13 +90,7 @@ impl Overhead {
         self.spare.get() < 0
     }
 
-    /// Whether many bytes have come lately that were neither a request nor data.
-    pub(crate) fn is_suspect(&self) -> bool {
-        self.unpaid.get() > SUSPECT
-    }
-
     fn add(&self, bytes: i64) {
-        self.unpaid.set(self.unpaid.get().saturating_sub(bytes).max(0));
         // A value below 0 stays below 0.
         let spare = self.spare.get();
         if spare >= 0 {
@@ -124,17 +113,7 @@ mod tests {
             overhead.came(b"1\r\nx\r\n".len());
             overhead.piece(1);
         }
-        assert!(!overhead.is_used_up() && !overhead.is_suspect());
-    }
-
-    #[test]
-    fn a_connection_is_suspect_until_its_bytes_are_content() {
-        let overhead = Overhead::new(HEAD);
-        overhead.multiplex();
-        overhead.came(100 * 1024);
-        assert!(overhead.is_suspect());
-        overhead.piece(100 * 1024);
-        assert!(!overhead.is_suspect());
+        assert!(!overhead.is_used_up());
     }
 
     #[test]
