@@ -20,10 +20,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::header::{CACHE_CONTROL, HeaderValue};
 use http::{Response, StatusCode, request};
-use http_body_util::BodyExt as _;
 use tokio::time::timeout;
 
 use self::check::RequestEnd;
@@ -191,21 +190,16 @@ impl DecidedRequest<'_> {
     }
 }
 
-/// Reads the whole body of a call. Each piece must come within `time_limit`.
+/// Reads the whole body of a call, within `time_limit`.
 async fn read_body(mut body: ClientBody, time_limit: Duration) -> Result<Bytes, Refusal<'static>> {
-    let mut whole = BytesMut::new();
-    loop {
-        let frame = timeout(time_limit, body.frame()).await;
-        let Ok(frame) = frame else {
+    let fault = match timeout(time_limit, body.read_ahead(MOST)).await {
+        Ok(Ok(Some(whole))) => return Ok(Bytes::copy_from_slice(whole)),
+        Ok(Ok(None)) => BodyFault::TooLarge,
+        Ok(Err(error)) => BodyFault::of(&*error),
+        Err(_) => {
             body.give_up();
-            return Err(Refusal::Body(BodyFault::Stalled));
-        };
-        let Some(frame) = frame else { return Ok(whole.freeze()) };
-        let frame = frame.map_err(|error| Refusal::Body(BodyFault::of(&*error)))?;
-        let Some(piece) = frame.data_ref() else { continue };
-        if whole.len() + piece.len() > MOST {
-            return Err(Refusal::Body(BodyFault::TooLarge));
+            BodyFault::Stalled
         }
-        whole.extend_from_slice(piece);
-    }
+    };
+    Err(Refusal::Body(fault))
 }
