@@ -131,7 +131,6 @@ impl<'r> RejectionContent<'r> {
 struct CachedAnswer {
     protocol: Protocol,
     spec: Arc<AnswerSpec>,
-    default: Arc<AnswerSpec>,
     retry_after: Option<u64>,
     milliseconds: u64,
     quotas: Vec<CachedQuota>,
@@ -171,7 +170,6 @@ impl CachedAnswer {
         Self {
             protocol: content.protocol,
             spec: Arc::clone(content.spec),
-            default: Arc::clone(content.default),
             retry_after: content.retry_after,
             milliseconds: content.milliseconds,
             quotas: content.quotas.iter().map(CachedQuota::of).collect(),
@@ -184,7 +182,6 @@ impl CachedAnswer {
             && self.milliseconds == content.milliseconds
             && self.protocol == content.protocol
             && Arc::ptr_eq(&self.spec, content.spec)
-            && Arc::ptr_eq(&self.default, content.default)
             && self.quotas.len() == content.quotas.len()
             && self.quotas.iter().zip(content.quotas).all(|(kept, quota)| kept.is_of(quota))
     }

@@ -43,10 +43,6 @@ fn each_cause_has_its_own_answer() {
         headers: AnswerHeaders { retry_after_ms: true, ..default.headers },
         ..AnswerSpec::clone(&default)
     });
-    let bare = Arc::new(AnswerSpec {
-        headers: AnswerHeaders { ratelimit: false, ..default.headers },
-        ..AnswerSpec::clone(&default)
-    });
     let first = RejectionContent {
         protocol: Protocol::Http(ProblemType::Problem),
         spec: &default,
@@ -78,7 +74,6 @@ fn each_cause_has_its_own_answer() {
         RejectionContent { spec: &plain, ..first },
         RejectionContent { spec: &plain, retry_after: Some(1 + KEPT as u64), ..first },
         RejectionContent { spec: &teapot, ..first },
-        RejectionContent { default: &bare, ..first },
     ];
     let contents = quotas.iter().map(|quotas| RejectionContent { quotas, ..first }).chain(others);
     let contents: Vec<_> = contents.collect();
