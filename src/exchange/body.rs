@@ -70,10 +70,6 @@ pub(crate) struct ResponseBody {
 }
 
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "the whole body is boxed, and most bodies are of a server"
-)]
 enum BodySource {
     Whole(Option<Bytes>),
     /// The message of a gRPC call, whose status follows in trailers.

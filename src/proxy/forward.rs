@@ -20,12 +20,11 @@ use hyper::ext::ReasonPhrase;
 use super::headers::response::Framing;
 use super::headers::x_forwarded::{Origin, write_forwarded};
 use super::headers::{authorized_by, challenges_connection, hop, response as answer};
-use crate::answer::protocol::{GrpcKind, Protocol};
 use crate::answer::refusal::Refusal;
+use crate::exchange::Exchange;
 use crate::exchange::body::{Answer, ResponseBody};
 use crate::exchange::client::{ClientConnection, Switched};
-use crate::exchange::{Exchange, WorkerTasks};
-use crate::observe::trace::RequestDetails;
+use crate::exchange::record::RequestRecord;
 use crate::reading::{Seen, most_bytes};
 use crate::request::client::Client;
 use crate::request::key::View;
@@ -44,26 +43,24 @@ use crate::upstream::{
     Upstream, UpstreamError, UpstreamResponse,
 };
 
-/// Where a request goes, and what is known about the request.
+/// Where a request goes.
 pub(super) struct Way<'r> {
     pub(super) settings: &'r Settings,
     pub(super) upstream: &'r Rc<Upstream>,
     pub(super) route: &'r RouteSpec,
     pub(super) address: &'r Client,
+    /// The path and query to ask for.
+    pub(super) target: Uri,
     /// The hash by which the request's server is chosen, if `balance` is `"hash"`.
     pub(super) affinity: Option<Affinity>,
-    /// If the request is logged or traced: gets the server that is asked.
-    pub(super) details: Option<&'r mut RequestDetails>,
-    /// What the request holds of its limits.
-    pub(super) permit: &'r mut Permit,
 }
 
-/// Sends the request upstream and returns the client's answer. `target` is the path and query to ask for.
+/// Sends the request upstream and returns the client's answer.
 pub(super) async fn send(
     exchange: &mut Exchange,
     client: &ClientConnection,
-    target: Uri,
-    way: Way<'_>,
+    record: &mut RequestRecord,
+    mut way: Way<'_>,
 ) -> Result<Answer, Refusal<'static>> {
     // While input after the request is unread, the connection's task does not notice that the client has
     // closed. So check once more before the API is asked.
@@ -80,48 +77,27 @@ pub(super) async fn send(
     // HTTP/1.0 knows no upgrades (RFC 9110, 7.8), and HTTP/2 has none of this kind (RFC 9113, 8.6).
     let offered = exchange.head.version == Version::HTTP_11;
     let switching = hop::upgrade(&exchange.head.headers, seen).filter(|_| offered);
-    let mut request = request_to_server(exchange, client, target, switching.as_ref(), &way);
+    let mut request = request_to_server(exchange, client, switching.as_ref(), record, &mut way);
     if let Some(upload) = upload.flatten() {
         request.body_mut().counts_as(upload);
     }
     exchange.body_end = request.body().end();
-    let Way { upstream, route, address, affinity, details, permit, .. } = way;
-    let wanted = if let Some(needed) = authorized_by(request.headers(), seen) {
-        needed
-    } else if switching.is_some() {
-        Purpose::Http1
-    } else if exchange.protocol == Protocol::Grpc(GrpcKind::Native) {
-        Purpose::Http2
-    } else {
-        Purpose::Any
-    };
-    let private = client.private.get().cloned();
+    let Way { upstream, route, address, affinity, .. } = way;
+    let by_upgrade = if switching.is_some() { Purpose::Http1 } else { Purpose::Any };
+    let wanted = authorized_by(request.headers(), seen).unwrap_or(by_upgrade);
     let response_timeout = route.options().response_timeout;
-    let sending = Sending {
-        client: address.address.into(),
-        response_timeout,
-        affinity,
-        wanted,
-        private,
-        open: None,
-    };
+    let sending =
+        Sending { client: address.address.into(), response_timeout, affinity, wanted, open: None };
     let sent = match upstream.spec().outlives_client() {
         None => {
+            let details = record.details.as_deref_mut();
             let asked = details.map(|details| Cell::from_mut(&mut details.server));
             let is_sent = &mut exchange.is_sent;
             upstream.send(request, sending, request_permit, asked, is_sent).await
         }
         Some(limit) => {
-            let (asked, tasks) = (Rc::default(), &*client.tasks);
-            let outliving = OutlivingRequest {
-                answering: Fuse::terminated(),
-                asked,
-                limit,
-                tasks,
-                upstream,
-                details,
-                permit,
-            };
+            let (answering, asked) = (Fuse::terminated(), Rc::default());
+            let outliving = OutlivingRequest { answering, asked, limit, upstream, record };
             Box::pin(outliving.send(request, sending, request_permit)).await?
         }
     };
@@ -137,7 +113,7 @@ pub(super) async fn send(
         }
     };
     if answered.response.status() != StatusCode::SWITCHING_PROTOCOLS {
-        return answer_to_client(answered, exchange.head.version, client, upstream);
+        return answer_to_client(answered, exchange.head.version, upstream);
     }
     // A server must not change the protocol before it has the whole request.
     if switching.is_none() || !exchange.body_end.is_reached() {
@@ -152,18 +128,22 @@ pub(super) async fn send(
 fn request_to_server(
     exchange: &mut Exchange,
     client: &ClientConnection,
-    target: Uri,
     switching: Option<&HeaderValue>,
-    way: &Way<'_>,
+    record: &RequestRecord,
+    way: &mut Way<'_>,
 ) -> Request<RequestBody> {
     let seen = exchange.seen;
     let trailers = match seen.has(Seen::TRAILER) {
         true => hop::limit_trailers(&mut exchange.head.headers, way.settings),
         false => Trailers::new(),
     };
-    let mut request = Request::new(body_of(exchange, way.settings, way.route, trailers, client));
+    let body = exchange.body.take().map_or_else(RequestBody::empty, |body| {
+        let most = most_bytes(way.settings, way.route);
+        RequestBody::streamed(body, most, client.phase.times.clone(), trailers)
+    });
+    let mut request = Request::new(body);
     *request.method_mut() = exchange.head.method.clone();
-    *request.uri_mut() = target;
+    *request.uri_mut() = mem::take(&mut way.target);
     *request.headers_mut() = mem::take(&mut exchange.head.headers);
     let headers = request.headers_mut();
     let host = write_host(headers, way.upstream);
@@ -171,7 +151,7 @@ fn request_to_server(
     hop::remove_hop_by_hop(headers, seen);
     write_forwarded(headers, seen, Origin { client: way.address, peer: &client.peer, host });
     hop::write_connection(headers, seen, switching);
-    if let Some(ids) = way.details.as_ref().and_then(|details| details.ids.as_ref()) {
+    if let Some(ids) = record.details.as_ref().and_then(|details| details.ids.as_ref()) {
         ids.write_traceparent(headers);
     }
     if let Some(changes) = &way.route.options().request {
@@ -187,12 +167,11 @@ fn request_to_server(
 fn answer_to_client(
     answered: UpstreamResponse,
     asked_by: Version,
-    client: &ClientConnection,
     upstream: &Upstream,
 ) -> Result<Answer, Refusal<'static>> {
     let UpstreamResponse { response, mut lease } = answered;
     let (mut head, incoming) = response.into_parts();
-    if let Err(fault) = examine(&mut head, &mut lease, Some((client, asked_by))) {
+    if let Err(fault) = examine(&mut head, &mut lease, Some(asked_by)) {
         return Err(failed(&lease, fault));
     }
     let spec = upstream.spec();
@@ -208,15 +187,15 @@ fn answer_to_client(
 }
 
 /// Looks at the head of an answer before anybody reads its body, and removes what concerns the server's connection
-/// alone. If another answer on this connection could not be trusted, the connection ends with this one. `reader` is who
-/// gets the answer, and its version. `None` if the client has left.
+/// alone. If another answer on this connection could not be trusted, the connection ends with this one. `asked_by` is the
+/// version of who gets the answer. `None` if the client has left.
 ///
 /// # Errors
 /// If nobody may read the answer.
 fn examine(
     head: &mut response::Parts,
     lease: &mut ConnectionLease,
-    reader: Option<(&ClientConnection, Version)>,
+    asked_by: Option<Version>,
 ) -> Result<(), ServerFailure> {
     if head.version == Version::HTTP_2 {
         if list_size(&head.headers) > MOST_IN_ANSWER {
@@ -236,13 +215,10 @@ fn examine(
     }
     let seen = Seen::of(&head.headers);
     if challenges_connection(&head.headers, seen) {
-        match reader {
-            Some((client, _)) => lease.belongs_to(client.private.get_or_init(Rc::default)),
-            None => lease.end_soon(),
-        }
+        lease.stay_alone();
     }
     let tells_protocols = head.status == StatusCode::UPGRADE_REQUIRED
-        && reader.is_some_and(|(_, asked_by)| asked_by != Version::HTTP_2);
+        && asked_by.is_some_and(|asked_by| asked_by != Version::HTTP_2);
     match answer::remove_hop_by_hop(&mut head.headers, seen, tells_protocols) {
         Framing::Clear => {}
         Framing::Doubtful => lease.end_soon(),
@@ -259,10 +235,8 @@ struct OutlivingRequest<'r> {
     /// The server that was asked last.
     asked: Rc<Cell<Option<Arc<str>>>>,
     limit: Duration,
-    tasks: &'r WorkerTasks,
     upstream: &'r Rc<Upstream>,
-    details: Option<&'r mut RequestDetails>,
-    permit: &'r mut Permit,
+    record: &'r mut RequestRecord,
 }
 
 impl OutlivingRequest<'_> {
@@ -295,15 +269,15 @@ impl OutlivingRequest<'_> {
 
 impl Drop for OutlivingRequest<'_> {
     fn drop(&mut self) {
-        if let Some(details) = &mut self.details {
+        if let Some(details) = &mut self.record.details {
             details.server = self.asked.take();
         }
         // After a panic there is nothing to go on with.
         if !self.answering.is_terminated() && !thread::panicking() {
             let answering = mem::replace(&mut self.answering, Fuse::terminated());
-            let (upstream, held) = (self.upstream.clone(), mem::take(self.permit));
+            let (upstream, held) = (self.upstream.clone(), mem::take(&mut self.record.permit));
             let rest = async move { read_out(&upstream, answering.await, held).await };
-            self.tasks.go_on(self.limit, rest);
+            self.record.client.tasks.go_on(self.limit, rest);
         }
     }
 }
@@ -332,23 +306,6 @@ pub(super) fn faulty(fault: BodyFault) -> Refusal<'static> {
 
 fn failed(lease: &ConnectionLease, failure: ServerFailure) -> Refusal<'static> {
     Refusal::Upstream(UpstreamError::Server { server: lease.server().clone(), failure })
-}
-
-fn body_of(
-    exchange: &mut Exchange,
-    settings: &Settings,
-    route: &RouteSpec,
-    trailers: Trailers,
-    client: &ClientConnection,
-) -> RequestBody {
-    match exchange.body.take() {
-        Some(body) => {
-            let most = most_bytes(settings, route);
-            let times = client.phase.times.clone();
-            RequestBody::streamed(body, most, times, trailers)
-        }
-        None => RequestBody::empty(),
-    }
 }
 
 /// Writes the `host` field for the upstream, and returns its value. This is the client's host. For an

@@ -29,8 +29,8 @@ use crate::observe::metrics::DecisionKind;
 use crate::reading::{self, RequestHead, RequestReading, Seen, Sender, TIDEGATE_OVER, TargetParts};
 use crate::request::key::{BodyFields, BodyKind, MOST_OF_BODY, Token, View};
 use crate::request::network::client_network;
-use crate::settings::{Action, RouteOptions, RouteSpec, Settings};
-use crate::throttle::{Admission, LimitedRequest, Quota, Quotas};
+use crate::settings::{Action, RouteOptions, Settings};
+use crate::throttle::{Admission, LimitedRequest, Quotas};
 use crate::upstream::progress::BodyFault;
 use crate::wire::upload::ClientBody;
 
@@ -160,20 +160,22 @@ impl Proxy {
             Action::Forward { upstream, rewrite } => {
                 let target = forward::target(&uri, &path, rewrite.as_deref())?.unwrap_or(uri);
                 let upstream = active.upstream(*upstream);
-                let (details, permit) = (record.details.as_deref_mut(), &mut record.permit);
-                let address = &address;
                 if let Some(over) = over {
                     exchange.head.headers.insert(&TIDEGATE_OVER, over);
                 }
-                let way = Way { settings, upstream, route, address, affinity, details, permit };
+                let way = Way { settings, upstream, route, address: &address, target, affinity };
                 let sent = Instant::now();
-                let answer = forward::send(exchange, client, target, way).await?;
+                let answer = forward::send(exchange, client, record, way).await?;
                 record.answered(sent, answer.status());
                 answer
             }
         };
         record.permit.answered(answer.status(), answer.headers());
-        finish(answer.headers_mut(), active, route, quotas);
+        // The last changes to the answer of a request that the limits let pass.
+        active.answers.write_quotas(answer.headers_mut(), quotas);
+        if let Some(changes) = &options.response {
+            changes.apply(answer.headers_mut());
+        }
         Ok(answer)
     }
 }
@@ -213,12 +215,4 @@ async fn read_fields<'p>(
     };
     *body = Some(came);
     Ok(fields.unwrap_or_default())
-}
-
-/// The last changes to the answer of a request that the limits let pass.
-fn finish(headers: &mut HeaderMap, active: &Active, route: &RouteSpec, quotas: &[Quota<'_>]) {
-    active.answers.write_quotas(headers, quotas);
-    if let Some(changes) = &route.options().response {
-        changes.apply(headers);
-    }
 }

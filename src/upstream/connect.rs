@@ -1,6 +1,5 @@
 //! Opens connections to servers: over TCP, a Unix socket or TLS, and speaks HTTP/1.1 or HTTP/2 on them.
 
-use std::error::Error;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,6 +13,7 @@ use tokio_rustls::TlsConnector;
 use tokio_util::either::Either::{Left, Right};
 
 use super::connection::{Connection, ExclusiveConnection, SharedConnection};
+use super::error::Cause;
 use super::executor::LocalExecutor;
 use super::purpose::Purpose;
 use super::stream::{ServerStream, ServerTransport, tcp_of};
@@ -94,7 +94,7 @@ impl Connector {
         // A connection of HTTP/2 for one request alone ends by a reset: clients ask for such connections, and each would
         // leave a port unusable for a minute.
         let reset_at_end = |stream: &TcpStream| {
-            if matches!(wanted, Purpose::Http1 | Purpose::Own) {
+            if wanted != Purpose::Any {
                 let _ = stream.set_zero_linger();
             }
         };
@@ -155,7 +155,6 @@ impl Connector {
         let offered: &[&[u8]] = match wanted {
             Purpose::Any => &[H2, HTTP_1_1],
             Purpose::Http1 | Purpose::Own => &[HTTP_1_1],
-            Purpose::Http2 => &[H2],
         };
         let offered = offered.iter().map(|protocol| protocol.to_vec()).collect();
         // If the handshake is given up, the socket is reset: see `ServerStream`. A refusal must still reach the server.
@@ -176,20 +175,6 @@ fn is_other_protocol(error: &io::Error) -> bool {
     let error = error.get_ref().and_then(|error| error.downcast_ref());
     let alert = rustls::AlertDescription::NoApplicationProtocol;
     error == Some(&rustls::Error::AlertReceived(alert))
-}
-
-/// The innermost cause of an error. It has the words of the system, such as "Connection refused".
-fn root_of(error: &(dyn Error + 'static)) -> io::Error {
-    let (mut last, mut kind) = (error, io::ErrorKind::Other);
-    while let Some(source) = last.source() {
-        last = source;
-        let Some(error) = last.downcast_ref::<io::Error>() else { continue };
-        if let Some(code) = error.raw_os_error() {
-            return io::Error::from_raw_os_error(code);
-        }
-        kind = error.kind();
-    }
-    io::Error::new(kind, last.to_string())
 }
 
 pub(super) async fn http1(transport: ServerTransport) -> io::Result<Connection> {
@@ -230,7 +215,7 @@ pub(super) async fn http2(transport: ServerTransport) -> io::Result<Connection> 
         tokio::select! {
             ended = &mut connection => {
                 let silent = "the server sent no HTTP/2 settings".to_owned();
-                let why = ended.err().map(|error| format!("{silent}: {}", root_of(&error)));
+                let why = ended.err().map(|error| format!("{silent}: {}", Cause(&error)));
                 return Err(io::Error::other(why.unwrap_or(silent)));
             }
             () = costs.heard.notified() => {}

@@ -1,6 +1,6 @@
 //! A connection to a server. Over HTTP/1.1 it carries one request at a time, over HTTP/2 many.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::mem;
 use std::pin::{Pin, pin};
@@ -19,11 +19,11 @@ use hyper::client::conn::{http1, http2};
 use hyper_util::rt::TokioIo;
 use tokio::sync::oneshot;
 use tokio::task::coop::unconstrained;
+use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::Instant;
 
 use super::body::RequestBody;
 use super::deadline::Deadline;
-use super::driver::Driver;
 use super::error::ServerFailure;
 use super::executor::LocalExecutor;
 use super::progress::BodyEnd;
@@ -84,11 +84,46 @@ pub(super) struct SharedConnection {
     driver: Rc<Driver>,
 }
 
+/// The task that reads and writes a connection. It ends with the connection's last owner.
+#[derive(Debug)]
+struct Driver {
+    task: AbortHandle,
+    /// The error that ended the connection, if no request has failed with it.
+    fault: Rc<RefCell<Option<hyper::Error>>>,
+    /// An exchange on the connection broke.
+    is_broken: Cell<bool>,
+}
+
 /// Why no response head has come.
 pub(super) struct NoHead {
     pub(super) failure: ServerFailure,
     /// The request, if no byte of the request was sent.
     pub(super) unsent: Option<Box<Request<RequestBody>>>,
+}
+
+impl Driver {
+    /// Drives a connection in its own task.
+    fn start(connection: impl Future<Output = hyper::Result<()>> + 'static) -> Self {
+        let fault = Rc::<RefCell<Option<hyper::Error>>>::default();
+        let noted = fault.clone();
+        let task = spawn_local(async move {
+            noted.replace(connection.await.err());
+        });
+        Self { task: task.abort_handle(), fault, is_broken: Cell::default() }
+    }
+
+    /// The reason for a failed request. For a request that was not sent, hyper only says that it was
+    /// cancelled. The error that ended the connection is then the better answer.
+    fn explain(&self, error: hyper::Error, heard: bool) -> ServerFailure {
+        let fault = if error.is_canceled() { self.fault.take() } else { None };
+        ServerFailure::Exchange { source: fault.unwrap_or(error), heard }
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
 }
 
 impl ExclusiveConnection {
@@ -181,33 +216,6 @@ impl Connection {
         match self {
             Self::Http1(connection) => connection.pooled.is_some(),
             Self::Http2(connection) => connection.pooled,
-        }
-    }
-
-    /// Whether the connection must not be used again.
-    pub(super) fn is_unusable(&self) -> bool {
-        match self {
-            Self::Http1(connection) => connection.is_unusable(),
-            Self::Http2(connection) => connection.is_closed(),
-        }
-    }
-
-    /// The same connection, which the server may close from now on while it is idle.
-    pub(super) fn used(self) -> Self {
-        match self {
-            Self::Http1(mut connection) => {
-                connection.pooled.get_or_insert_with(Instant::now);
-                Self::Http1(connection)
-            }
-            Self::Http2(connection) => Self::Http2(connection.again()),
-        }
-    }
-
-    /// Waits until the connection can take a request. Returns false if it has ended.
-    pub(super) async fn becomes_ready(&mut self) -> bool {
-        match self {
-            Self::Http1(connection) => connection.sender.ready().await.is_ok(),
-            Self::Http2(connection) => connection.sender.ready().await.is_ok(),
         }
     }
 

@@ -1,14 +1,13 @@
 //! The time-out for the head of an answer.
 
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use super::event_timeout::{later, poll_due};
 use super::progress::BodyEnd;
-use crate::clock::FAR;
 
 /// The time that a server has for the head of an answer. It runs from the last byte of the request that
 /// the server took. It does not run while the client has to send more: a slow upload is not the server's
@@ -28,23 +27,13 @@ impl Deadline {
         limit: Duration,
         body: &BodyEnd,
     ) -> Poll<()> {
-        // `FAR` stands in for a limit that the clock cannot express. When the timer fires, it is set again.
-        let end = |since: Instant| since.checked_add(limit).unwrap_or_else(|| Instant::now() + FAR);
-        let timer = self.0.get_or_insert_with(|| Box::pin(sleep_until(end(sent))));
+        let timer = self.0.get_or_insert_with(|| Box::pin(sleep_until(later(sent, limit))));
         // The request before may have had a longer limit.
-        if timer.deadline() > end(sent) && body.is_empty() {
-            timer.as_mut().reset(end(sent));
+        if timer.deadline() > later(sent, limit) && body.is_empty() {
+            timer.as_mut().reset(later(sent, limit));
         }
-        // Polled without tokio's budget, which the request's body may have used up.
-        while pin!(unconstrained(timer.as_mut())).poll(cx).is_ready() {
-            let now = Instant::now();
-            let due = end(body.awaits_receiver_since(sent).unwrap_or(now));
-            if due <= now {
-                return Poll::Ready(());
-            }
-            timer.as_mut().reset(due);
-        }
-        Poll::Pending
+        let since = || body.awaits_receiver_since(sent).unwrap_or_else(Instant::now);
+        poll_due(timer.as_mut(), cx, || later(since(), limit))
     }
 }
 

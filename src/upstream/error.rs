@@ -44,8 +44,6 @@ pub(crate) enum ServerFailure {
         /// Whether the server had sent anything.
         heard: bool,
     },
-    /// The server demands HTTP/1.1 for a request that came over HTTP/2 (HTTP_1_1_REQUIRED of RFC 9113, 7).
-    Http1Required,
     /// The transfer coding is other than chunked. This proxy would pass the body on wrongly.
     Coding,
     /// The name of a header field is no token.
@@ -59,8 +57,6 @@ pub(crate) enum ServerFailure {
 /// How a try ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TryEnd {
-    /// The server demands HTTP/1.1, and can be asked so.
-    WantsHttp1,
     /// The server has said that it did not process the request: it refused the stream `alone`, or all streams from this
     /// one on because it closes the connection.
     Refused { alone: bool },
@@ -141,13 +137,6 @@ impl ServerFailure {
                 };
                 write!(f, "the exchange with {server} failed: {why}")
             }
-            Self::Http1Required => {
-                write!(f, "{server} demands HTTP/1.1 for this request (HTTP_1_1_REQUIRED)")?;
-                match server.starts_with("h2c:") {
-                    true => f.write_str("; h2c:// is HTTP/2 alone, so name the server by http://"),
-                    false => Ok(()),
-                }
-            }
             Self::Coding => {
                 write!(f, "{server} answered with a transfer coding other than chunked")
             }
@@ -168,11 +157,9 @@ impl ServerFailure {
             Self::Connect(_) => UpstreamFailure::Connect,
             Self::ConnectTimeout(_) | Self::ResponseTimeout(_) => UpstreamFailure::Timeout,
             Self::Exchange { .. } => UpstreamFailure::Broken,
-            Self::Http1Required
-            | Self::Coding
-            | Self::FieldName
-            | Self::HeadTooLarge
-            | Self::Switched => UpstreamFailure::Refused,
+            Self::Coding | Self::FieldName | Self::HeadTooLarge | Self::Switched => {
+                UpstreamFailure::Refused
+            }
         }
     }
 
@@ -183,11 +170,13 @@ impl ServerFailure {
 
     /// How the try ended that brought no answer.
     pub(super) fn end(&self) -> TryEnd {
-        let alone = self.protocol_error().is_some_and(h2::Error::is_reset);
+        let reset = self.protocol_error().filter(|error| error.is_reset());
+        let alone = reset.is_some();
+        // The client has asked for what the server has over HTTP/1.1 alone.
+        let is_odd = reset.and_then(h2::Error::reason) == Some(h2::Reason::HTTP_1_1_REQUIRED);
         match (self, self.refusal()) {
-            (Self::Http1Required, _) => TryEnd::WantsHttp1,
             (Self::ResponseTimeout(_), _) => TryEnd::TimedOut,
-            (Self::Exchange { source, .. }, _) if source.is_user() => TryEnd::Unasked,
+            (Self::Exchange { source, .. }, _) if is_odd || source.is_user() => TryEnd::Unasked,
             (Self::Exchange { .. }, Some(h2::Reason::REFUSED_STREAM | h2::Reason::NO_ERROR)) => {
                 TryEnd::Refused { alone }
             }
@@ -242,12 +231,6 @@ pub(super) fn lack(error: &io::Error) -> Option<&'static str> {
         }
         _ => return None,
     })
-}
-
-/// Whether the server demands HTTP/1.1 in place of HTTP/2.
-pub(super) fn is_http1_required(error: &hyper::Error) -> bool {
-    let error = error.source().and_then(|error| error.downcast_ref::<h2::Error>());
-    error.is_some_and(|it| it.is_remote() && it.reason() == Some(h2::Reason::HTTP_1_1_REQUIRED))
 }
 
 /// Displays an error together with its cause.

@@ -59,26 +59,40 @@ impl EventTimeout {
     pub(crate) fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let is_new = self.since.is_none();
         let since = *self.since.get_or_insert_with(Instant::now);
-        // A limit that the clock cannot express never ends.
-        let end = |limit| since.checked_add(limit).unwrap_or_else(|| Instant::now() + FAR);
         let next = || match &self.limit {
-            EventLimit::Fixed(limit) => end(*limit),
-            EventLimit::OfClient(times) => end(times.get().body).min(Instant::now() + LOOK),
+            EventLimit::Fixed(limit) => later(since, *limit),
+            EventLimit::OfClient(times) => {
+                later(since, times.get().body).min(Instant::now() + LOOK)
+            }
         };
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(next())));
         if is_new {
             timer.as_mut().reset(next());
         }
-        // Polled without tokio's budget: a client that sends all the time uses the budget up, and the timer would
-        // never fire.
-        while pin!(unconstrained(timer.as_mut())).poll(cx).is_ready() {
-            if next() <= Instant::now() {
-                return Poll::Ready(());
-            }
-            timer.as_mut().reset(next());
-        }
-        Poll::Pending
+        poll_due(timer.as_mut(), cx, next)
     }
+}
+
+/// The time that is `limit` after `since`. `FAR` stands in for a time that the clock cannot express.
+pub(super) fn later(since: Instant, limit: Duration) -> Instant {
+    since.checked_add(limit).unwrap_or_else(|| Instant::now() + FAR)
+}
+
+/// Ready once `due` is over, which may move while it is waited for. Polled without tokio's budget: a client that sends
+/// all the time uses the budget up, and the timer would never fire.
+pub(super) fn poll_due(
+    mut timer: Pin<&mut Sleep>,
+    cx: &mut Context<'_>,
+    due: impl Fn() -> Instant,
+) -> Poll<()> {
+    while pin!(unconstrained(timer.as_mut())).poll(cx).is_ready() {
+        let due = due();
+        if due <= Instant::now() {
+            return Poll::Ready(());
+        }
+        timer.as_mut().reset(due);
+    }
+    Poll::Pending
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The way to the API's servers. `proxy::forward` calls [`Upstream::send`].
 //!
 //! [`Upstream::send`] (`send`) waits for a permit (`queue`), picks a server (`balance`) of those that are not set
-//! aside (`health`), takes a pooled connection (`pool`) or opens one (`open`, `connect`), sends the request, and waits
+//! aside (`health`), takes a pooled connection (`pool`) or opens one (`connect`), sends the request, and waits
 //! for the response's head (`connection`, `deadline`). A request is tried again only if a second try is safe
 //! (`retry`). `body` limits and times the request's body, and `progress` notes how far it has come.
 
@@ -10,14 +10,12 @@ pub(crate) mod body;
 mod connect;
 mod connection;
 mod deadline;
-mod driver;
 mod error;
 pub(crate) mod event_timeout;
 pub(crate) mod executor;
 pub(crate) mod fetch;
 pub mod health;
 mod kept_head;
-mod open;
 mod pool;
 pub(crate) mod progress;
 mod purpose;
@@ -53,7 +51,7 @@ pub(crate) use self::error::{ServerFailure, UpstreamError};
 pub(crate) use self::purpose::Purpose;
 use self::queue::Entered;
 pub(crate) use self::queue::{RequestOrigin, RequestPermit};
-pub(crate) use self::server::{ConnectionLease, PrivateConnections};
+pub(crate) use self::server::ConnectionLease;
 
 /// One upstream in one worker. The pooled connections are the worker's own. The servers' health is the
 /// process's, shared by all workers.
@@ -76,8 +74,6 @@ pub(crate) struct Sending {
     pub(crate) affinity: Option<Affinity>,
     /// What the request needs of its connection.
     pub(crate) wanted: Purpose,
-    /// The connections that belong to the request's client. `None` if there are none.
-    pub(crate) private: Option<Rc<PrivateConnections>>,
     /// Dropped when the exchange is over, for a request that outlives its client.
     pub(crate) open: Option<oneshot::Sender<()>>,
 }

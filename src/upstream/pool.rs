@@ -41,43 +41,18 @@ struct PooledConnections {
     before: Instant,
     shared: Vec<PooledShared>,
     has_shared: bool,
-    /// What the server has shown, with the time of the last [`Pool::prune`] before. It is forgotten after
-    /// [`LONGEST_LIFE`].
-    shown: Option<(Instant, ShownProtocol)>,
 }
 
 /// A connection of HTTP/2. The times are those of the last [`Pool::prune`] before.
 #[derive(Debug)]
 struct PooledShared {
     connection: SharedConnection,
-    made_for: Purpose,
     /// When it was made.
     born: Instant,
     /// When it last carried a request.
     used: Instant,
     /// When something last came from the server, and how often something had come by then.
     heard: (Instant, usize),
-}
-
-/// What a server's answers have shown about its protocols. Its choice in the TLS handshake is kept elsewhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ShownProtocol {
-    /// It has demanded HTTP/1.1 for a request that came over HTTP/2.
-    Http1Required,
-    /// It does not speak HTTP/2.
-    NoHttp2,
-}
-
-impl PooledConnections {
-    /// The connection to look for, for a request that wants `wanted`. gRPC still goes by HTTP/2 to a server that has
-    /// demanded HTTP/1.1 for another request: any client may ask for the one path that needs HTTP/1.1.
-    fn wanted(&self, wanted: Purpose) -> Purpose {
-        match (wanted, self.shown) {
-            (Purpose::Any, Some((_, ShownProtocol::Http1Required))) => Purpose::Http1,
-            (Purpose::Http2, Some((_, ShownProtocol::NoHttp2))) => Purpose::Any,
-            (wanted, _) => wanted,
-        }
-    }
 }
 
 impl PooledShared {
@@ -96,7 +71,6 @@ impl Default for Pool {
             before: now,
             shared: Vec::new(),
             has_shared: false,
-            shown: None,
         };
         Self { kept: RefCell::new(kept), connecting: tokio::sync::Mutex::default() }
     }
@@ -108,22 +82,16 @@ impl Pool {
     /// intervals between calls of [`Pool::prune`]. A firewall may have forgotten any other, and nothing shows it.
     pub(super) fn take(&self, wanted: Purpose, lively: bool) -> Option<Connection> {
         let mut kept = self.kept.borrow_mut();
-        let wanted = kept.wanted(wanted);
         let (swept, before) = (kept.swept, kept.before);
-        if !kept.shared.is_empty() && matches!(wanted, Purpose::Any | Purpose::Http2) {
+        if !kept.shared.is_empty() && wanted == Purpose::Any {
             kept.shared.retain(|shared| !shared.connection.is_closed());
             let found = kept.shared.iter_mut().find(|shared| {
-                shared.made_for.serves(wanted)
-                    && shared.connection.has_room()
-                    && (!lively || shared.is_heard_since(before))
+                shared.connection.has_room() && (!lively || shared.is_heard_since(before))
             });
             if let Some(shared) = found {
                 shared.used = swept;
                 return Some(Connection::Http2(shared.connection.again()));
             }
-        }
-        if wanted == Purpose::Http2 {
-            return None;
         }
         let mut index = kept.idle.len();
         while let Some(last) = index.checked_sub(1) {
@@ -156,23 +124,12 @@ impl Pool {
     }
 
     /// Lets other requests use a connection too.
-    pub(super) fn share(&self, connection: SharedConnection, made_for: Purpose) {
+    pub(super) fn share(&self, connection: SharedConnection) {
         let mut kept = self.kept.borrow_mut();
-        kept.has_shared |= made_for == Purpose::Any;
+        kept.has_shared = true;
         let since = kept.swept;
         let (born, used, heard) = (since, since, (since, connection.reads()));
-        kept.shared.push(PooledShared { connection, made_for, born, used, heard });
-    }
-
-    /// The connection to look for, for a request that wants `wanted`.
-    pub(super) fn wanted(&self, wanted: Purpose) -> Purpose {
-        self.kept.borrow().wanted(wanted)
-    }
-
-    /// Remembers for some minutes what the server has shown; `None` forgets it.
-    pub(super) fn note(&self, shown: Option<ShownProtocol>) {
-        let mut kept = self.kept.borrow_mut();
-        kept.shown = shown.map(|shown| (kept.swept, shown));
+        kept.shared.push(PooledShared { connection, born, used, heard });
     }
 
     /// Whether ordinary requests have ever shared a connection.
@@ -200,7 +157,6 @@ impl Pool {
                 && now.duration_since(shared.used) < LONGEST_IDLE
                 && !shared.connection.is_closed()
         });
-        kept.shown = kept.shown.filter(|(since, _)| now.duration_since(*since) < LONGEST_LIFE);
     }
 }
 
@@ -287,23 +243,12 @@ mod tests {
     async fn a_shared_connection_is_not_used_for_ever() {
         let pool = Pool::default();
         let (connection, _server) = http2().await;
-        pool.share(connection.clone(), Purpose::Any);
+        pool.share(connection.clone());
         pass(&pool, LONGEST_LIFE - SWEEP).await;
         assert!(is_used(&pool));
         pass(&pool, SWEEP).await;
         assert!(!is_used(&pool));
         assert!(!connection.is_closed(), "a request that is under way is finished");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_demand_for_http_1_1_is_forgotten_after_a_time() {
-        let pool = Pool::default();
-        pool.note(Some(ShownProtocol::Http1Required));
-        pass(&pool, LONGEST_LIFE - SWEEP).await;
-        assert_eq!(pool.wanted(Purpose::Any), Purpose::Http1);
-        assert_eq!(pool.wanted(Purpose::Http2), Purpose::Http2);
-        pass(&pool, SWEEP).await;
-        assert_eq!(pool.wanted(Purpose::Any), Purpose::Any);
     }
 
     #[tokio::test(flavor = "local", start_paused = true)]
@@ -322,7 +267,7 @@ mod tests {
     async fn a_shared_connection_that_nobody_needs_is_closed_as_soon() {
         let pool = Pool::default();
         let (connection, mut server) = http2().await;
-        pool.share(connection.clone(), Purpose::Any);
+        pool.share(connection.clone());
         // A request is under way.
         pass(&pool, LONGEST_IDLE * 2).await;
         assert_eq!(pool.kept.borrow().shared.len(), 1);
@@ -352,7 +297,7 @@ mod tests {
 
         let pool = Pool::default();
         let (connection, mut server) = http2().await;
-        pool.share(connection, Purpose::Any);
+        pool.share(connection);
         pass(&pool, SWEEP).await;
         assert!(is_taken(&pool, true));
         pass(&pool, SWEEP * 2).await;

@@ -8,8 +8,6 @@ pub(crate) enum Purpose {
     /// HTTP/1.1, for a request that offers to change the protocol: HTTP/2 has nothing of that kind
     /// (RFC 9113, 8.6).
     Http1,
-    /// HTTP/2 if the server has it, for gRPC.
-    Http2,
     /// A connection that nobody uses afterwards, for a request that may authenticate the connection. It is HTTP/1.1 if
     /// the server has that.
     Own,

@@ -7,10 +7,10 @@ use std::time::Duration;
 use http::header::{DATE, HeaderMap, RETRY_AFTER};
 use http::{Method, Request, StatusCode};
 
+use super::Sending;
 use super::body::RequestBody;
 use super::connection::Connection;
 use super::error::TryEnd;
-use super::{Purpose, Sending};
 
 /// A retry costs what 10 requests earn. Therefore at most a tenth of the requests are sent again.
 const RETRY_COST: u32 = 10;
@@ -118,8 +118,6 @@ pub(super) enum Blame {
 pub(super) enum Next {
     /// The request goes on another connection, as if there had been no try.
     Afresh,
-    /// The request goes to the same server by HTTP/1.1, which is no retry.
-    ByHttp1,
     /// The request goes to another server. What is not free must be paid for from the [`RetryBudget`].
     Retry {
         is_free: bool,
@@ -132,11 +130,6 @@ impl Tries {
         let is_whole = request.body().is_empty();
         let is_repeatable = is_whole && is_idempotent(request.method());
         Self { sending, is_whole, is_repeatable, retries, failed: Vec::new(), trial: None }
-    }
-
-    /// Whether the request may use a connection that belongs to its client.
-    pub(super) fn may_be_private(&self) -> bool {
-        self.failed.is_empty() && self.sending.wanted != Purpose::Http2
     }
 
     /// Whether the request is lost if it meets a dead connection. It then goes on one that has shown life lately.
@@ -164,7 +157,7 @@ impl FailedTry {
             && match self.end {
                 TryEnd::Refused { .. } | TryEnd::Unread | TryEnd::Broken { .. } => true,
                 TryEnd::TimedOut => self.reach != Reach::Heard,
-                TryEnd::WantsHttp1 | TryEnd::Unasked => false,
+                TryEnd::Unasked => false,
             }
     }
 
@@ -177,7 +170,7 @@ impl FailedTry {
                 Blame::Nobody
             }
             _ if self.is_told => Blame::Connection,
-            TryEnd::WantsHttp1 | TryEnd::Refused { .. } | TryEnd::Unasked => Blame::Nobody,
+            TryEnd::Refused { .. } | TryEnd::Unasked => Blame::Nobody,
             _ if self.is_stale() || self.has_failed_here => Blame::Nobody,
             _ if self.upload == Upload::Awaited => Blame::Nobody,
             TryEnd::Unread | TryEnd::Broken { .. } | TryEnd::TimedOut => Blame::Server,
@@ -190,7 +183,6 @@ impl FailedTry {
     pub(super) fn next(&self, blame: Blame, repeatable: bool, retries: u32) -> Next {
         match self.end {
             _ if self.is_stale() => Next::Afresh,
-            TryEnd::WantsHttp1 => Next::ByHttp1,
             TryEnd::TimedOut | TryEnd::Unasked => Next::GiveUp,
             _ if retries == 0 => Next::GiveUp,
             TryEnd::Broken { .. } if self.reach != Reach::Unsent && !repeatable => Next::GiveUp,
@@ -243,7 +235,7 @@ mod tests {
 
     #[test]
     fn each_failed_try_is_somebodys_fault_and_has_a_next_step() {
-        use Next::{Afresh, ByHttp1, GiveUp, Retry};
+        use Next::{Afresh, GiveUp, Retry};
         use Upload::{Awaited, Failed};
         const FREE: Next = Retry { is_free: true };
         const PAID: Next = Retry { is_free: false };
@@ -251,8 +243,7 @@ mod tests {
         let [reset, refused] =
             [TryEnd::Broken { alone: true }, TryEnd::Refused { alone: true }].map(end);
         let [gone, unread] = [TryEnd::Refused { alone: false }, TryEnd::Unread].map(end);
-        let [late, http1, unasked] =
-            [TryEnd::TimedOut, TryEnd::WantsHttp1, TryEnd::Unasked].map(end);
+        let [late, unasked] = [TryEnd::TimedOut, TryEnd::Unasked].map(end);
         let heard = |failed| FailedTry { reach: Reach::Heard, ..failed };
         let unsent = |failed| FailedTry { reach: Reach::Unsent, ..failed };
         let pooled = |failed| FailedTry { is_pooled: true, ..failed };
@@ -277,7 +268,6 @@ mod tests {
             ("no answer in time", heard(late), Blame::Server, GiveUp, GiveUp, false),
             ("silence", late, Blame::Server, GiveUp, GiveUp, true),
             ("silence for others too", told(late), Blame::Connection, GiveUp, GiveUp, true),
-            ("HTTP/1.1 is demanded", http1, Blame::Nobody, ByHttp1, ByHttp1, false),
             ("not the server's", unasked, Blame::Nobody, GiveUp, GiveUp, false),
             ("the client sends", body(Awaited, BROKEN), Blame::Nobody, PAID, GiveUp, true),
             ("late, the client sends", body(Awaited, late), Blame::Nobody, GiveUp, GiveUp, true),

@@ -1,40 +1,37 @@
-//! Sends a request, to a second server if the first one fails.
+//! Sends a request, to a second server if the first one fails, and opens connections for that.
 
 use std::cell::Cell;
+use std::io;
 use std::mem;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{Request, Response};
 use hyper::body::Incoming;
+use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::body::RequestBody;
 use super::connection::{Connection, NoHead};
-use super::error::{ServerFailure, TryEnd};
-use super::health::{Event, Health};
-use super::pool::ShownProtocol;
+use super::error::in_time;
+use super::health::{Event, Health, LONGEST_PAUSE};
 use super::retry::{Blame, FailedTry, Next, Reach, Tries, Upload, asked_pause};
 use super::server::{InFlight, Server};
 use super::{
     ConnectionLease, Purpose, RequestPermit, Sending, Unanswered, Upstream, UpstreamError,
     UpstreamResponse,
 };
-use crate::settings::Scheme;
 
 impl Upstream {
     /// Sends a request (in origin form) and waits for the response's head. `asked` gets the server before it
     /// answers, because this future may be dropped meanwhile. For the same reason `is_sent` is set as soon as a server may
     /// have got the request's head.
     ///
-    /// A connection that belongs to the client comes first, whatever `balance` says: the server takes its
-    /// requests for those of this client.
-    ///
     /// If a server cannot be connected to, the next one is tried. If a pooled connection turns out to be
     /// closed, another connection is used. A request that failed after it was sent may have had an effect.
     /// It is sent again only if the server has said that it did not process the request, or if its method is
     /// idempotent and its body empty. Bodies are kept for a second try over HTTP/2 alone: over HTTP/1.1 a
-    /// server cannot say that it did not process a request. A server that demands HTTP/1.1 gets the request by
-    /// HTTP/1.1, and this is no retry.
+    /// server cannot say that it did not process a request.
     ///
     /// # Errors
     /// If no server answered in time with a valid HTTP head, or the request was sent to no server.
@@ -58,16 +55,7 @@ impl Upstream {
                 }
             };
             loop {
-                let private = tries.sending.private.as_ref().filter(|_| tries.may_be_private());
-                let own = match private {
-                    Some(private) => {
-                        Box::pin(private.take(&self.servers, self.spec.connect_timeout)).await
-                    }
-                    None => None,
-                };
-                let is_own = own.is_some();
-                let own = own.map(|(index, connection)| Ok((index, Some(connection))));
-                let found = match own.unwrap_or_else(|| self.pooled(&mut tries)) {
+                let found = match self.pooled(&mut tries) {
                     Ok((index, Some(connection))) => Ok((index, connection)),
                     // Boxed: most requests find a pooled connection, and their future stays small.
                     Ok((index, None)) => {
@@ -98,10 +86,10 @@ impl Upstream {
                     Ok(response) => {
                         drop(lease.body_end.take_kept());
                         self.note_answer(&self.servers[index], &response, was_up);
-                        let Sending { wanted, private, open, .. } = tries.sending;
+                        let Sending { wanted, open, .. } = tries.sending;
                         lease.in_flight.is_open_trial = false;
                         lease.in_flight.is_alone = wanted == Purpose::Own;
-                        (lease.owner, lease._open) = (private.filter(|_| is_own), open);
+                        lease._open = open;
                         return Ok(UpstreamResponse { response, lease });
                     }
                     Err(no_head) => {
@@ -117,13 +105,73 @@ impl Upstream {
     /// Chooses a server and takes a pooled connection to it, if there is one.
     fn pooled(&self, tries: &mut Tries) -> Result<(usize, Option<Connection>), UpstreamError> {
         let is_first = tries.failed.is_empty();
-        tries.trial = if is_first { self.try_due_servers(tries) } else { None };
+        if is_first && !self.state.are_sound() {
+            // A request that is not repeatable tries a server only if no other request has done so for long.
+            let overdue = if tries.is_repeatable { Duration::ZERO } else { LONGEST_PAUSE };
+            tries.trial = self.state.due_for(tries.sending.client, overdue);
+        }
         let index = match tries.trial {
             Some(index) => index,
             None => self.choose(tries)?,
         };
-        let take = || self.servers[index].take(tries.sending.wanted, tries.needs_life());
+        let take = || {
+            let server = &self.servers[index];
+            server.pool.take(server.wanted(tries.sending.wanted), tries.needs_life())
+        };
         Ok((index, is_first.then(take).flatten()))
+    }
+
+    /// A connection for a request. For its first try this may be a shared one that another request has opened
+    /// meanwhile. After a failure it is a new one that no other request shares: perhaps the answer to this request
+    /// broke the last one.
+    async fn open(&self, server: &Server, tries: &Tries) -> io::Result<Connection> {
+        let (wanted, is_first) = (server.wanted(tries.sending.wanted), tries.failed.is_empty());
+        let _alone = match is_first && server.shares(wanted) {
+            true => Some(server.pool.connecting.lock().await),
+            false => None,
+        };
+        if is_first && let Some(connection) = server.pool.take(wanted, tries.needs_life()) {
+            return Ok(connection);
+        }
+        let mut connection = self.connector.open(&server.address, wanted).await?;
+        self.state.note(&server.state, Event::Connected, &"");
+        match &mut connection {
+            Connection::Http1(connection) => connection.made_for = wanted,
+            Connection::Http2(shared) if is_first && wanted == Purpose::Any => {
+                server.pool.share(shared.clone());
+            }
+            Connection::Http2(_) => {}
+        }
+        Ok(connection)
+    }
+
+    /// A connection to the server at this index, or to the next server that can be reached, and its index. It is none
+    /// of the servers at which the request has failed.
+    pub(super) async fn connect(
+        &self,
+        mut index: usize,
+        tries: &Tries,
+    ) -> Result<(usize, Connection), UpstreamError> {
+        let mut tried: SmallVec<[usize; 8]> = SmallVec::from_slice(&tries.failed);
+        loop {
+            let server = &self.servers[index];
+            let connecting = self.open(server, tries);
+            let failure = match in_time(self.spec.connect_timeout, connecting).await {
+                Ok(connection) => return Ok((index, connection)),
+                Err(failure) => failure,
+            };
+            let is_this_machines = failure.is_this_machines();
+            server.state.failed(failure.kind());
+            let error = server.state.error(failure);
+            if !is_this_machines {
+                self.state.note(&server.state, Event::Refused, &error);
+            }
+            tried.push(index);
+            match self.chooser.choose(&self.servers, &tried, tries.sending.affinity) {
+                Some(next) => index = next,
+                None => return Err(error),
+            }
+        }
     }
 
     /// The index of the server for a request. It is one at which the request has not failed, unless there is none.
@@ -173,7 +221,7 @@ impl Upstream {
     ) -> Result<Request<RequestBody>, Unanswered> {
         let (server, is_unsent) = (&self.servers[index], unsent.is_some());
         let mut failed = FailedTry {
-            end: self.end_of(&failure, tries, server),
+            end: failure.end(),
             reach: match lease.connection.has_heard() {
                 _ if is_unsent => Reach::Unsent,
                 true => Reach::Heard,
@@ -209,7 +257,7 @@ impl Upstream {
         let may_go = match next {
             Next::GiveUp => false,
             Next::Retry { is_free: false } => again.is_some() && self.budget.spend(),
-            Next::Retry { is_free: true } | Next::Afresh | Next::ByHttp1 => true,
+            Next::Retry { is_free: true } | Next::Afresh => true,
         };
         let request = match again {
             Some(request) if may_go => request,
@@ -218,31 +266,11 @@ impl Upstream {
                 return Err(Unanswered { error, unsent });
             }
         };
-        match next {
-            Next::ByHttp1 => tries.sending.wanted = Purpose::Http1,
-            Next::Retry { .. } => {
-                tries.failed.push(index);
-                server.state.annotate(|notes| notes.retries += 1);
-                tries.retries -= 1;
-            }
-            Next::Afresh | Next::GiveUp => {}
+        if let Next::Retry { .. } = next {
+            tries.failed.push(index);
+            server.state.annotate(|notes| notes.retries += 1);
+            tries.retries -= 1;
         }
         Ok(request)
-    }
-
-    /// How a try ended. That the server demands HTTP/1.1 is remembered, if it can be asked so.
-    fn end_of(&self, failure: &ServerFailure, tries: &Tries, server: &Server) -> TryEnd {
-        let wanted = matches!(tries.sending.wanted, Purpose::Any | Purpose::Http2);
-        match failure.end() {
-            TryEnd::WantsHttp1 if !(wanted && server.address.scheme == Scheme::Https) => {
-                TryEnd::Unasked
-            }
-            end => {
-                if end == TryEnd::WantsHttp1 {
-                    server.pool.note(Some(ShownProtocol::Http1Required));
-                }
-                end
-            }
-        }
     }
 }

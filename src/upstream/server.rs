@@ -1,17 +1,13 @@
-//! A server of an upstream, as one worker sees it, the exchanges that are under way there, and the connections
-//! to servers that belong to one client.
+//! A server of an upstream, as one worker sees it, and the exchanges that are under way there.
 
-use std::cell::RefCell;
 use std::fmt::Display;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::oneshot;
-use tokio::time::timeout;
 
 use super::connection::Connection;
-use super::health::{ClientId, Event, ExchangeBegin, Health, ServerState, UpstreamState};
+use super::health::{ClientId, Event, ExchangeBegin, ServerState, UpstreamState};
 use super::pool::Pool;
 use super::progress::BodyEnd;
 use super::purpose::Purpose;
@@ -20,10 +16,6 @@ use super::stream::ServerStream;
 use crate::observe::metrics::UpstreamFailure;
 use crate::settings::{Scheme, ServerAddress};
 use crate::wire::streams::StreamCosts;
-
-/// The most server connections that stay with one connection of a client. A client of HTTP/2 may have many
-/// requests at once.
-const MOST_PRIVATE: usize = 5;
 
 #[derive(Debug)]
 pub(super) struct Server {
@@ -45,7 +37,7 @@ pub(super) struct InFlight {
     pub(super) permit: Option<RequestPermit>,
     /// It tries the server, which was set aside, and nothing is known yet.
     pub(super) is_open_trial: bool,
-    /// Nobody uses its connection afterwards, unless it becomes its client's own.
+    /// Nobody uses its connection afterwards.
     pub(super) is_alone: bool,
 }
 
@@ -74,7 +66,7 @@ impl Drop for InFlight {
 impl Server {
     /// The kind of connection that serves a request of this purpose. Without TLS a server has one protocol, so
     /// there is no choice. The connections of HTTP/1.1 are never shared.
-    fn possible(&self, wanted: Purpose) -> Purpose {
+    pub(super) fn wanted(&self, wanted: Purpose) -> Purpose {
         match (self.address.scheme, wanted) {
             (Scheme::H2c, Purpose::Own) => Purpose::Own,
             (Scheme::Https, Purpose::Own) => Purpose::Http1,
@@ -83,67 +75,9 @@ impl Server {
         }
     }
 
-    /// The kind of a new connection for a request of this purpose.
-    pub(super) fn wanted(&self, wanted: Purpose) -> Purpose {
-        self.pool.wanted(self.possible(wanted))
-    }
-
-    /// Whether a new connection for a request of this purpose is likely to be shared.
+    /// Whether a new connection of this kind is likely to be shared.
     pub(super) fn shares(&self, wanted: Purpose) -> bool {
-        match self.wanted(wanted) {
-            Purpose::Any => self.address.scheme == Scheme::H2c || self.pool.has_shared(),
-            Purpose::Http2 => true,
-            Purpose::Http1 | Purpose::Own => false,
-        }
-    }
-
-    /// A pooled connection; if it must be `lively`, one on which something has come in the last seconds.
-    pub(super) fn take(&self, wanted: Purpose, lively: bool) -> Option<Connection> {
-        self.pool.take(self.possible(wanted), lively)
-    }
-}
-
-/// The connections to servers that belong to one client's connection, and are closed with it. A server that
-/// authenticates by NTLM or Negotiate takes all requests of a connection for those of the same user.
-#[derive(Debug, Default)]
-pub(crate) struct PrivateConnections(RefCell<Vec<(Weak<Server>, Connection)>>);
-
-impl PrivateConnections {
-    /// Takes the connection to one of these servers that was used last. It may still be writing its last request.
-    /// Another connection would break a handshake, so this waits for at most `patience`. Returns the server's index
-    /// too.
-    pub(super) async fn take(
-        &self,
-        servers: &[Rc<Server>],
-        patience: Duration,
-    ) -> Option<(usize, Connection)> {
-        loop {
-            let (index, mut connection) = self.take_last(servers)?;
-            if timeout(patience, connection.becomes_ready()).await == Ok(true) {
-                return Some((index, connection));
-            }
-        }
-    }
-
-    fn take_last(&self, servers: &[Rc<Server>]) -> Option<(usize, Connection)> {
-        let mut kept = self.0.borrow_mut();
-        kept.retain(|(server, connection)| server.strong_count() > 0 && !connection.is_unusable());
-        let is_paused = |index: &usize| matches!(servers[*index].state.health(), Health::Paused(_));
-        let (at, index) = kept.iter().enumerate().rev().find_map(|(at, (owner, _))| {
-            let index = servers.iter().position(|it| Rc::as_ptr(it) == owner.as_ptr());
-            index.filter(|index| !is_paused(index)).map(|index| (at, index))
-        })?;
-        Some((index, kept.remove(at).1))
-    }
-
-    fn put(&self, server: &Rc<Server>, connection: Connection) {
-        let mut kept = self.0.borrow_mut();
-        if kept.len() >= MOST_PRIVATE {
-            kept.remove(0);
-        }
-        // It ends with its client, and must not leave a port unusable then.
-        connection.abandon();
-        kept.push((Rc::downgrade(server), connection.used()));
+        wanted == Purpose::Any && (self.address.scheme == Scheme::H2c || self.pool.has_shared())
     }
 }
 
@@ -154,15 +88,13 @@ pub(crate) struct ConnectionLease {
     pub(super) connection: Connection,
     pub(super) body_end: BodyEnd,
     pub(super) in_flight: InFlight,
-    /// Where the connection goes afterwards, if it belongs to a client.
-    pub(super) owner: Option<Rc<PrivateConnections>>,
     /// Until the exchange is over, its request's body waits although its client has left.
     pub(super) _open: Option<oneshot::Sender<()>>,
 }
 
 impl ConnectionLease {
     pub(super) fn begin(connection: Connection, body_end: BodyEnd, in_flight: InFlight) -> Self {
-        Self { connection, body_end, in_flight, owner: None, _open: None }
+        Self { connection, body_end, in_flight, _open: None }
     }
 
     /// The server's URL, for the log.
@@ -185,12 +117,9 @@ impl ConnectionLease {
         }
     }
 
-    /// The server authenticates the connection: from now on it belongs to this client. An HTTP/2 connection that other
-    /// requests share stays shared. A request that authenticates never uses such a connection.
-    pub(crate) fn belongs_to(&mut self, owner: &Rc<PrivateConnections>) {
-        if self.in_flight.is_alone || matches!(&self.connection, Connection::Http1(_)) {
-            self.owner.get_or_insert_with(|| owner.clone());
-        }
+    /// Nobody uses the connection after this exchange. A connection of HTTP/2 that other requests share stays shared.
+    pub(crate) fn stay_alone(&mut self) {
+        self.in_flight.is_alone = true;
     }
 
     /// Notes that the connection carries another protocol from now on. A tunnel may live for hours, so its permit
@@ -228,22 +157,19 @@ impl ConnectionLease {
         }
     }
 
-    /// The response's body has ended. An HTTP/1.1 connection goes back to the pool or to its client, unless it is
+    /// The response's body has ended. An HTTP/1.1 connection goes back to the pool, unless it is
     /// unusable or the request's body is still on its way.
     pub(crate) fn release(self) {
         let server = &self.in_flight.server;
         server.state.finished(self.in_flight.exchange);
-        if !self.body_end.is_reached() || (self.owner.is_none() && self.in_flight.is_alone) {
+        if !self.body_end.is_reached() || self.in_flight.is_alone {
             return;
         }
         self.connection.finish();
-        if self.connection.is_unusable() {
-            return;
-        }
-        match (self.owner, self.connection) {
-            (Some(owner), connection) => owner.put(server, connection),
-            (None, Connection::Http1(connection)) => server.pool.put(connection),
-            (None, Connection::Http2(_)) => {}
+        if let Connection::Http1(connection) = self.connection
+            && !connection.is_unusable()
+        {
+            server.pool.put(connection);
         }
     }
 }

@@ -13,14 +13,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::task::coop::has_budget_remaining;
+use tokio::task::coop::{has_budget_remaining, poll_proceed};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
 use super::body::RequestBody;
 use super::kept_head::KeptHead;
-use crate::wire::budget::spend_on;
 use crate::wire::write::poll_write_pieces;
 
 /// How often it is checked whether a socket has sent all that was written.
@@ -29,6 +28,10 @@ const SEND_LOOK: Duration = Duration::from_millis(10);
 /// The most bytes that are read before a response's head is complete. Interim responses (RFC 9110, 15.2)
 /// count too, since a server could send them without end.
 const MOST_BEFORE_HEAD: usize = 1024 * 1024;
+
+/// The bytes that one unit of tokio's budget pays for. A task has 128 units at a time, so it moves half a MiB
+/// before others are served.
+const BYTES_PER_UNIT: usize = 4 * 1024;
 
 /// The stream below HTTP.
 pub(super) type ServerTransport = Either<Either<TcpStream, UnixStream>, Box<TlsStream<TcpStream>>>;
@@ -262,12 +265,23 @@ impl AsyncWrite for ServerStream {
     }
 }
 
+/// Takes the cost of `read` bytes off the task's budget. tokio counts reads and not bytes. But chunk
+/// framing is parsed byte by byte. A peer that sends nothing but chunk framing could hold up all other
+/// tasks.
+fn spend_on(read: usize, cx: &mut Context<'_>) {
+    for _ in 0..read / BYTES_PER_UNIT {
+        match poll_proceed(cx) {
+            Poll::Ready(unit) => unit.made_progress(),
+            Poll::Pending => break,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::future::poll_fn;
 
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    use tokio::task::coop::poll_proceed;
     use tokio::task::{spawn_local, yield_now};
 
     use super::*;

@@ -17,7 +17,7 @@ pub(crate) use self::socket::{AcceptedStream, Socket};
 use super::WorkerTasks;
 use super::peer::Peer;
 use crate::throttle::Permit;
-use crate::upstream::{ConnectionLease, PrivateConnections};
+use crate::upstream::ConnectionLease;
 use crate::wire::overhead::Overhead;
 use crate::wire::streams::StreamCosts;
 use crate::wire::upload::ClientBody;
@@ -48,8 +48,6 @@ pub(crate) struct ClientConnection {
     pub(crate) cert: Option<Box<str>>,
     /// Where its requests go on when it has left.
     pub(crate) tasks: Rc<WorkerTasks>,
-    /// The servers' connections that no other client uses. Most clients never have one.
-    pub(crate) private: OnceCell<Rc<PrivateConnections>>,
     /// Set when an answer with the status 101 is returned.
     switched: RefCell<Option<Box<Switched>>>,
     /// What the client has sent in place of a request, where hyper's error does not say it.
@@ -76,7 +74,6 @@ impl ClientConnection {
             socket,
             cert,
             tasks,
-            private: OnceCell::new(),
             switched: RefCell::default(),
             head_fault: Cell::default(),
         }

@@ -21,7 +21,8 @@ pub(super) fn challenges_connection(headers: &HeaderMap, seen: Seen) -> bool {
 }
 
 /// What the client's `authorization` needs of the connection. A token of Negotiate may authenticate it at once, so
-/// nobody else may use it afterwards. With NTLM nothing happens before the server's challenge, and only over HTTP/1.1.
+/// nobody else may use it afterwards. With NTLM nothing happens before the server's challenge, which ends the
+/// connection; over HTTP/2 it would not end.
 pub(super) fn authorized_by(headers: &HeaderMap, seen: Seen) -> Option<Purpose> {
     if !seen.has(Seen::AUTH) {
         return None;

@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::{Trial, UpstreamState};
+use super::{Event, UpstreamState};
 use crate::limit::name::Name;
 use crate::settings::{HealthSpec, ServerAddress, UpstreamSpec};
 use crate::upstream::body::RequestBody;
@@ -77,10 +77,8 @@ impl HealthChecks {
         for upstream in self.upstreams.values_mut() {
             while upstream.running.try_join_next().is_some() {}
             let state = upstream.state.clone();
-            for (index, trial) in state.due(CONNECT_LIMIT * 2, None) {
-                if trial == Trial::Connection {
-                    upstream.connect(index, &self.trials);
-                }
+            for index in state.due(CONNECT_LIMIT * 2) {
+                upstream.connect(index, &self.trials);
             }
         }
     }
@@ -125,8 +123,15 @@ impl CheckedUpstream {
         self.running.spawn_local(async move {
             let Ok(_permit) = trials.acquire().await else { return };
             let tried = in_time(limit, connector.open(&address, Purpose::Any)).await;
-            if let Some(connection) = state.tried(&state.servers()[index], tried) {
-                connection.finish();
+            let server = &state.servers()[index];
+            match tried {
+                Ok(connection) => {
+                    state.note(server, Event::Connected, &"");
+                    connection.finish();
+                }
+                // Another trial follows when this one should have ended.
+                Err(failure) if failure.is_this_machines() => {}
+                Err(failure) => state.note(server, Event::RefusedTrial, &server.error(failure)),
             }
         });
     }
@@ -153,7 +158,7 @@ impl CheckError {
     }
 }
 
-/// Asks a server once, on a new connection. A server that demands HTTP/1.1 is asked by HTTP/1.1.
+/// Asks a server once, on a new connection.
 async fn check(
     connector: &Connector,
     server: &ServerAddress,
@@ -161,21 +166,13 @@ async fn check(
     host: &HeaderValue,
 ) -> Result<(), CheckError> {
     let failed = |failure| CheckError::Exchange(UpstreamError::of(&server.url, failure));
-    let ask = async |wanted| {
-        let mut connection =
-            connector.open(server, wanted).await.map_err(ServerFailure::Connect)?;
+    let asking = async {
+        let opened = connector.open(server, Purpose::Any).await;
+        let mut connection = opened.map_err(|error| failed(ServerFailure::Connect(error)))?;
         let answer = connection.send(request(health, host), false, server, health.timeout).await;
-        let answer = answer.map_err(|none| none.failure)?;
+        let status = answer.map_err(|none| failed(none.failure))?.status();
         // Many servers would log a reset at each check.
         connection.finish();
-        Ok(answer.status())
-    };
-    let asking = async {
-        let status = match ask(Purpose::Any).await {
-            Err(ServerFailure::Http1Required) => ask(Purpose::Http1).await,
-            answered => answered,
-        };
-        let status = status.map_err(failed)?;
         let passes = PASSING.contains(&status.as_u16());
         if passes { Ok(()) } else { Err(CheckError::Status(status)) }
     };

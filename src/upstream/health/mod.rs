@@ -18,10 +18,8 @@ use tokio::time::Instant;
 
 use self::check::CheckError;
 pub(crate) use self::record::ClientId;
-pub(super) use self::record::{Event, ExchangeBegin, Health, LONGEST_PAUSE, Trial};
+pub(super) use self::record::{Event, ExchangeBegin, Health, LONGEST_PAUSE};
 pub(crate) use self::server::ServerState;
-use super::connection::Connection;
-use super::error::ServerFailure;
 use super::queue::RequestQueue;
 use crate::limit::name::Name;
 use crate::observe::events;
@@ -81,24 +79,6 @@ impl UpstreamState {
         !self.is_troubled.load(Ordering::Relaxed)
     }
 
-    /// A connection was tried that no request needs. Returns the connection.
-    pub(super) fn tried(
-        &self,
-        server: &ServerState,
-        tried: Result<Connection, ServerFailure>,
-    ) -> Option<Connection> {
-        match tried {
-            Ok(connection) => {
-                self.note(server, Event::Connected, &"");
-                return Some(connection);
-            }
-            // Another trial follows when this one should have ended.
-            Err(failure) if failure.is_this_machines() => {}
-            Err(failure) => self.note(server, Event::RefusedTrial, &server.error(failure)),
-        }
-        None
-    }
-
     /// A server broke off an exchange, or did not answer in time.
     pub(super) fn broke_off(
         &self,
@@ -119,22 +99,21 @@ impl UpstreamState {
         self.note(server, Event::Checked(result.is_ok(), spec), &reason);
     }
 
-    /// Ends pauses that are over. Returns the servers that were set aside and may be tried now, and how each is tried.
-    /// A server is returned at most once in `time_limit`. At most one server is to be tried by a request, and only if
-    /// its pause has been over for as long as `overdue`, which has the request's client too. If `overdue` is `None`, no
-    /// server is tried by a request.
-    pub(super) fn due(
-        &self,
-        time_limit: Duration,
-        mut overdue: Option<(Duration, ClientId)>,
-    ) -> impl Iterator<Item = (usize, Trial)> {
+    /// Ends pauses that are over. Returns the servers that refused connections and may be tried now, each at most once in
+    /// `time_limit`.
+    fn due(&self, time_limit: Duration) -> impl Iterator<Item = usize> {
         self.servers.iter().enumerate().filter_map(move |(index, server)| {
             self.note(server, Event::Looked, &"");
-            let trial = server.due(time_limit, overdue)?;
-            if trial == Trial::Request {
-                overdue = None;
-            }
-            Some((index, trial))
+            server.is_due(time_limit).then_some(index)
+        })
+    }
+
+    /// Ends pauses that are over. Returns the server that a request of this client is to try, if the server took
+    /// connections and did not answer, and its pause has been over for as long as `overdue`.
+    pub(super) fn due_for(&self, client: ClientId, overdue: Duration) -> Option<usize> {
+        self.servers.iter().position(|server| {
+            self.note(server, Event::Looked, &"");
+            server.is_due_for(client, overdue)
         })
     }
 

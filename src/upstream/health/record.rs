@@ -182,31 +182,29 @@ impl ServerRecord {
         self.forget_breaks();
     }
 
-    /// How to try the server, if it was set aside and may be tried now. Only one caller gets an answer. The next
-    /// connection is tried after `time_limit`, the next request after a longer pause. A request of this client tries the
-    /// server only if the pause has been over for as long as `overdue`. If this is `None`, no request tries it. No
-    /// request tries a server that fails its health checks, or that asked for a pause. If a trial broke, its client may
-    /// be the reason. For some time the next trial is then left to requests of other clients.
-    pub(super) fn due(
-        &mut self,
-        time_limit: Duration,
-        overdue: Option<(Duration, ClientId)>,
-        now: Instant,
-    ) -> Option<Trial> {
-        let (until, by) = self.aside.filter(|(until, _)| *until <= now)?;
-        match by {
-            Trial::Connection => self.aside = Some((now + time_limit, by)),
-            Trial::Request => {
-                let (overdue, client) = overdue.filter(|_| self.health(now) == Health::Aside)?;
-                let is_doubted =
-                    self.broken_for.contains(&Some(client)) && self.is_broken_for_few(now);
-                if now < until + if is_doubted { LONGEST_PAUSE } else { overdue } {
-                    return None;
-                }
-                self.set_aside(by, now);
-            }
+    /// Whether a connection is to try the server: it refused connections, and its pause is over. Only one caller in
+    /// `time_limit` is told so.
+    pub(super) fn is_due(&mut self, time_limit: Duration, now: Instant) -> bool {
+        let is_due = self.aside.is_some_and(|(until, by)| by == Trial::Connection && until <= now);
+        if is_due {
+            self.aside = Some((now + time_limit, Trial::Connection));
         }
-        Some(by)
+        is_due
+    }
+
+    /// Whether a request of this client is to try the server: it broke exchanges off, and its pause has been over for as
+    /// long as `overdue`. Only one caller is told so until a longer pause is over. No request tries a server that fails
+    /// its health checks, or that asked for a pause. If a trial broke, its client may be the reason. For some time the
+    /// next trial is then left to requests of other clients.
+    pub(super) fn is_due_for(&mut self, client: ClientId, overdue: Duration, now: Instant) -> bool {
+        let Some((until, Trial::Request)) = self.aside else { return false };
+        let is_doubted = self.broken_for.contains(&Some(client)) && self.is_broken_for_few(now);
+        let from = until + if is_doubted { LONGEST_PAUSE } else { overdue };
+        let is_due = from <= now && self.health(now) == Health::Aside;
+        if is_due {
+            self.set_aside(Trial::Request, now);
+        }
+        is_due
     }
 
     /// An exchange broke. This sets the server aside, or for longer, unless the clients may be the reason.

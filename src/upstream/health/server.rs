@@ -9,7 +9,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::record::{ClientId, Event, ExchangeBegin, Health, ServerRecord, Trial};
+use super::record::{ClientId, Event, ExchangeBegin, Health, ServerRecord};
 use crate::observe::metrics::UpstreamFailure;
 use crate::upstream::error::{ServerFailure, UpstreamError};
 
@@ -163,12 +163,13 @@ impl ServerState {
         Some(is_up)
     }
 
-    /// See [`ServerRecord::due`].
-    pub(super) fn due(
-        &self,
-        time_limit: Duration,
-        overdue: Option<(Duration, ClientId)>,
-    ) -> Option<Trial> {
-        self.memory.lock().record.due(time_limit, overdue, Instant::now())
+    /// See [`ServerRecord::is_due`].
+    pub(super) fn is_due(&self, time_limit: Duration) -> bool {
+        self.memory.lock().record.is_due(time_limit, Instant::now())
+    }
+
+    /// See [`ServerRecord::is_due_for`].
+    pub(super) fn is_due_for(&self, client: ClientId, overdue: Duration) -> bool {
+        self.memory.lock().record.is_due_for(client, overdue, Instant::now())
     }
 }

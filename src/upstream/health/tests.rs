@@ -4,6 +4,7 @@ use http::StatusCode;
 use http::uri::PathAndQuery;
 use tokio::time::advance;
 
+use super::record::Trial;
 use super::*;
 use crate::observe::testing;
 use crate::settings::testing::settings;
@@ -40,8 +41,11 @@ fn finished(server: &ServerState) {
     server.finished(exchange);
 }
 
+/// The servers that are tried now, by a connection or by a request.
 fn due(state: &UpstreamState) -> Vec<(usize, Trial)> {
-    state.due(TIME_LIMIT, Some((Duration::ZERO, client(1)))).collect()
+    let connections = state.due(TIME_LIMIT).map(|index| (index, Trial::Connection));
+    let request = state.due_for(client(1), Duration::ZERO).map(|index| (index, Trial::Request));
+    connections.chain(request).collect()
 }
 
 /// What is logged: the message, and the server.
@@ -178,7 +182,7 @@ async fn a_trial_that_breaks_for_a_client_alone_or_is_left_is_not_followed_by_a_
     let server = &state.servers()[0];
     outcomes(&state, 1..=10, true);
     outcomes(&state, 1..=10, false);
-    let try_by = |number| state.due(TIME_LIMIT, Some((Duration::ZERO, client(number)))).count();
+    let try_by = |number| usize::from(state.due_for(client(number), Duration::ZERO).is_some());
     let pause = Duration::from_millis(100);
     advance(pause).await;
     assert_eq!(try_by(1), 1);
@@ -380,7 +384,7 @@ async fn a_request_tries_one_server_at_a_time_and_the_others_keep_their_turn() {
 async fn a_request_that_cannot_be_repeated_tries_a_server_only_after_long() {
     let state = state();
     (0..3).for_each(|_| broke_off(&state, &state.servers()[0], &"no answer"));
-    let due = || state.due(TIME_LIMIT, Some((LONGEST_PAUSE, client(1)))).count();
+    let due = || usize::from(state.due_for(client(1), LONGEST_PAUSE).is_some());
     advance(LONGEST_PAUSE).await;
     assert_eq!(due(), 0);
     advance(Duration::from_millis(100)).await;

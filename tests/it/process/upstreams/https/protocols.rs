@@ -99,23 +99,9 @@ fn a_declined_upgrade_leaves_no_http_1_1_to_others() {
 }
 
 #[test]
-fn grpc_goes_by_http_2_to_an_api_that_prefers_http_1_1() {
+fn grpc_goes_by_http_1_1_where_the_api_chooses_that() {
     let place = Place::new();
-    let api = place.api(&[HTTP_1_1, H2]);
-    let proxy = place.proxy(&api, "");
-    let mut caller = http2::Client::open(proxy.address);
-    for _ in 0..2 {
-        assert_eq!(caller.get("/before", &[]).text(), "/before");
-        assert_eq!(caller.post("/call", &GRPC, b"hello").text(), "hello");
-        assert_eq!(caller.get("/after", &[]).text(), "/after");
-    }
-    assert_eq!(versions(&api), [OLD, NEW, OLD, OLD, NEW, OLD]);
-}
-
-#[test]
-fn grpc_goes_by_http_1_1_where_that_is_all() {
-    let place = Place::new();
-    for alpn in [&[HTTP_1_1][..], &[]] {
+    for alpn in [&[HTTP_1_1, H2][..], &[HTTP_1_1], &[]] {
         let api = place.api(alpn);
         let proxy = place.proxy(&api, "");
         let mut caller = http2::Client::open(proxy.address);
