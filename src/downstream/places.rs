@@ -20,10 +20,6 @@ use crate::observe::repeated::{RefusedConnections, Repeated};
 /// idle, this is also the time between two looks.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// One look finds this share of all connections, and at least this number. So most closed connections cost no look.
-const FOUND_SHARE: usize = 16;
-const FOUND: usize = 16;
-
 /// The places for connections.
 #[derive(Debug)]
 pub(crate) struct ConnectionPlaces {
@@ -42,11 +38,9 @@ struct OpenConnections {
     all: HashMap<u64, Arc<Idleness>>,
     /// The number of connections of each client that has any.
     of_clients: HashMap<IpAddr, usize>,
-    /// The connections that had been idle for longest at the last look. Each has the time at which it became idle. The
-    /// one that became idle first is the last of the list.
+    /// The connections that were idle at the last look. Each has the time at which it became idle. The one that became
+    /// idle first is the last of the list.
     found: Vec<(u64, Arc<Idleness>)>,
-    /// When a look last found none.
-    looked: Option<Instant>,
 }
 
 /// The place of one connection.
@@ -111,12 +105,10 @@ impl OpenConnections {
     /// Gives up the connection that has been idle for longest.
     fn give_up(&mut self) {
         // Whoever was not found is idle for a shorter time than those that were, and still are.
-        if self.give_up_found() || self.looked.is_some_and(|looked| looked.elapsed() < LOOK) {
-            return;
+        if !self.give_up_found() {
+            self.look();
+            self.give_up_found();
         }
-        self.look();
-        let has_found = self.give_up_found();
-        self.looked = (!has_found).then(Instant::now);
     }
 
     fn give_up_found(&mut self) -> bool {
@@ -132,11 +124,6 @@ impl OpenConnections {
         let latest = Instant::now().checked_sub(LOOK);
         let idle = self.all.values().filter_map(|it| Some((it.since(latest?)?, it)));
         let mut idle: Vec<_> = idle.collect();
-        let most = (self.all.len() / FOUND_SHARE).max(FOUND);
-        if most < idle.len() {
-            idle.select_nth_unstable_by_key(most, |(since, _)| *since);
-            idle.truncate(most);
-        }
         idle.sort_unstable_by_key(|(since, _)| Reverse(*since));
         self.found = idle.into_iter().map(|(since, it)| (since, it.clone())).collect();
     }
