@@ -1,4 +1,4 @@
-//! Puts the parts that the sections make together into a [`Settings`]. Before that, `doubts` checks all parts.
+//! Reads all sections, and puts their parts together into a [`Settings`]. Before that, `doubts` checks all parts.
 
 use std::sync::Arc;
 
@@ -6,19 +6,20 @@ use http::StatusCode;
 use smallvec::SmallVec;
 use toml::de::DeTable;
 
-use super::doubts::Whole;
-use super::reader::{Context, Item, Section, read};
+use super::reader::{Context, Item, Section, Span, read};
 use super::section::admin::ADMIN;
 use super::section::decide::DECIDE;
 use super::section::limit::{LimitDraft, cost};
+use super::section::listen::refuse_overlaps;
 use super::section::log::LOG;
-use super::section::route::ROUTE;
+use super::section::plans::PlansDraft;
 use super::section::route::names::names;
+use super::section::route::{ROUTE, RouteDraft};
 use super::section::server::SERVER;
 use super::section::store::{STORE, StoreDraft};
 use super::section::test_case::TEST;
 use super::section::trace::TRACE;
-use super::section::values::Names;
+use super::section::values::{Named, Names};
 use super::section::{
     REJECT, ROOT, admin, answer, decide, jwt, limit, log, plans, route, server, store, test_case,
     trace, upstream,
@@ -28,10 +29,10 @@ use crate::limit::name::Name;
 use crate::plans::PlanRule;
 use crate::request::key::KeySpec;
 use crate::request::known_fields::KnownFields;
-use crate::request::route::{Conditions, Pattern, RouteTable};
+use crate::request::route::RouteTable;
 use crate::settings::{
-    Action, AnswerSpec, Balance, HeaderChanges, JwtSpec, LimitSpec, LogSpec, NO_ROUTE, RouteSpec,
-    ServerSpec, Settings, TestCase, UpstreamSpec,
+    Action, AdminSpec, AnswerSpec, Balance, DecideSpec, HeaderChanges, JwtSpec, LimitSpec, LogSpec,
+    NO_ROUTE, RouteSpec, ServerSpec, Settings, StoreSpec, TestCase, TraceSpec, UpstreamSpec,
 };
 
 /// The help for a file without routes. An empty file is an error too: it must not replace a configuration
@@ -42,124 +43,163 @@ const ROUTE_EXAMPLE: &str =
 /// The settings of the file. `None` only if a problem was noted. If a noted problem is an error, the settings must not be
 /// used.
 pub(super) fn settings(cx: &Context<'_>, tree: &DeTable<'_>) -> Option<Settings> {
-    let mut root = Section::new(cx, tree, 0..0, &ROOT);
-    let (mut server, has_server) = cx.watched(|| root.table("server", &SERVER));
-    let everywhere = server.take("limits");
-    let decides = root.has(|name| name == "decide");
-    let ((server, mut taken), is_server_right) = cx.watched(|| server::build(server, decides));
-    let StoreDraft { spec: store, is_known, on_error: on_store_error } =
-        store::build(root.table("store", &STORE));
-    let reject = root.table("reject", &REJECT);
-    let reject = read(answer::SETTINGS, reject, AnswerSpec::default());
-    let log = read(log::SETTINGS, root.table("log", &LOG), LogSpec::default());
-    let (decide, decide_span) = decide::build(root.table("decide", &DECIDE), &server, &mut taken);
-    let admin = admin::build(root.table("admin", &ADMIN), &taken);
-    let trace = trace::build(root.table("trace", &TRACE));
-    let upstreams = upstream::build(&mut root, server.prefixes);
-    let jwt = jwt::build(&mut root);
-    let tables: Vec<_> = jwt.iter().map(|table| table.name.clone()).collect();
-    let limits = limit::build(
-        &mut root,
-        &limit::Inherited {
-            prefixes: server.prefixes,
-            loose_paths: server.loose_paths,
+    let sections = Sections::read(cx, tree)?;
+    sections.check();
+    sections.finish()
+}
+
+/// All sections of the file.
+pub(super) struct Sections<'c> {
+    pub(super) cx: &'c Context<'c>,
+    pub(super) server: ServerSpec,
+    /// `[decide]`, and the position of its `listen`.
+    pub(super) decide: (DecideSpec, Span),
+    pub(super) upstreams: Vec<Named<UpstreamSpec>>,
+    pub(super) limits: Vec<Named<LimitDraft>>,
+    pub(super) jwt: Vec<Named<JwtSpec>>,
+    /// `[plans]`, if the file has it.
+    pub(super) plans: Option<PlansDraft>,
+    /// The limits of `[server]`, which every request meets.
+    pub(super) everywhere: Vec<(usize, Span)>,
+    pub(super) routes: Vec<RouteDraft>,
+    /// The names of the routes.
+    pub(super) names: Vec<Arc<str>>,
+    store: StoreSpec,
+    reject: AnswerSpec,
+    log: LogSpec,
+    admin: AdminSpec,
+    trace: TraceSpec,
+    tests: Vec<TestCase>,
+    /// Whether `[server]` has no errors. With an error, `server` is perhaps not what was meant.
+    pub(super) is_server_right: bool,
+    /// Whether `everywhere` has all limits that were meant.
+    pub(super) has_everywhere: bool,
+    /// Whether `routes` has all routes that were meant.
+    pub(super) has_all_routes: bool,
+}
+
+impl<'c> Sections<'c> {
+    /// `None` only if a problem was noted.
+    fn read(cx: &'c Context<'c>, tree: &'c DeTable<'c>) -> Option<Self> {
+        let mut root = Section::new(cx, tree, 0..0, &ROOT);
+        let (mut server, has_server) = cx.watched(|| root.table("server", &SERVER));
+        let everywhere = server.take("limits");
+        let decides = root.has(|name| name == "decide");
+        let ((server, mut taken), is_server_right) = cx.watched(|| server::build(server, decides));
+        cx.key_form.set((server.prefixes, server.loose_paths));
+        let StoreDraft { spec: store, is_known, on_error: on_store_error } =
+            store::build(root.table("store", &STORE));
+        let reject = root.table("reject", &REJECT);
+        let reject = read(answer::SETTINGS, reject, AnswerSpec::default());
+        let log = read(log::SETTINGS, root.table("log", &LOG), LogSpec::default());
+        let decide = decide::build(root.table("decide", &DECIDE), &server, &mut taken);
+        let admin = admin::build(root.table("admin", &ADMIN), &mut taken);
+        refuse_overlaps(cx, &taken);
+        let trace = trace::build(root.table("trace", &TRACE));
+        let upstreams = upstream::build(&mut root);
+        let jwt = jwt::build(&mut root);
+        let tables: Vec<_> = jwt.iter().map(|table| table.name.clone()).collect();
+        let store_of_limits = Some(&store.location).filter(|_| is_known);
+        let inherited = limit::Inherited {
             on_store_error,
             reject: &reject,
             tables: &tables,
-            store: Some(&store.location).filter(|_| is_known),
-        },
-    );
-    let plans = plans::build(&mut root, server.prefixes, server.loose_paths);
-    let routes = root.take("routes");
-    let tests = root.take("tests");
-    let ((), has_all_sections) = cx.watched(|| root.finish());
-    // If `routes` is not a list, `list` has noted the problem.
-    let items = routes.map_or_else(|| Some(Vec::new()), |item| item.list())?;
-    if items.is_empty() {
-        cx.error(&(0..0), "the file has no routes", "expected at least one").help(ROUTE_EXAMPLE);
-        return None;
+            store: store_of_limits,
+        };
+        let limits = limit::build(&mut root, &inherited);
+        let plans = plans::build(&mut root);
+        let (routes, tests) = (root.take("routes"), root.take("tests"));
+        let ((), has_all_sections) = cx.watched(|| root.finish());
+        // If `routes` is not a list, `list` has noted the problem.
+        let items = routes.map_or_else(|| Some(Vec::new()), |item| item.list())?;
+        if items.is_empty() {
+            cx.error(&(0..0), "the file has no routes", "expected at least one")
+                .help(ROUTE_EXAMPLE);
+            return None;
+        }
+        let known = route::Known {
+            upstreams: Names::new("upstreams", upstreams.iter().map(|it| it.name.as_str())),
+            limits: Names::new("limits", limits.iter().map(|it| it.name.as_str())),
+            only_decides: decides && server.listen.is_empty() && server.tls.is_none(),
+        };
+        let (everywhere, has_everywhere) =
+            cx.watched(|| route::used_limits(everywhere.as_ref(), &known));
+        let sections = items.iter().filter_map(|item| item.section(&ROUTE, "[[routes]]"));
+        let routes: Vec<_> = sections.map(|section| route::build(section, &known)).collect();
+        let names = names(cx, &routes);
+        let tests = test_cases(tests, &known.limits, &names);
+        let is_server_right = is_server_right && has_server && has_all_sections;
+        let has_all_routes = has_all_sections && routes.len() == items.len();
+        Some(Self {
+            cx,
+            server,
+            decide,
+            upstreams,
+            limits,
+            jwt,
+            plans,
+            everywhere,
+            routes,
+            names,
+            store,
+            reject,
+            log,
+            admin,
+            trace,
+            tests,
+            is_server_right,
+            has_everywhere,
+            has_all_routes,
+        })
     }
-    let known = route::Known {
-        upstreams: Names::new("upstreams", upstreams.iter().map(|it| it.name.as_str())),
-        limits: Names::new("limits", limits.iter().map(|it| it.name.as_str())),
-        loose_paths: server.loose_paths,
-        only_decides: decides && server.listen.is_empty() && server.tls.is_none(),
-    };
-    let (everywhere, has_everywhere) =
-        cx.watched(|| route::used_limits(everywhere.as_ref(), &known));
-    let routes: Vec<_> = items
-        .iter()
-        .filter_map(|item| item.section(&ROUTE, "[[routes]]"))
-        .map(|section| route::build(section, &known))
-        .collect();
 
-    let names = names(cx, &routes);
-    let tests = test_cases(tests, &known.limits, &names);
-    let whole = Whole {
-        cx,
-        server: &server,
-        decide: (&decide, &decide_span),
-        upstreams: &upstreams,
-        limits: &limits,
-        jwt: &jwt,
-        plans: plans.as_ref(),
-        everywhere: &everywhere,
-        routes: &routes,
-        names: &Names::new("routes", names.iter().map(|name| &**name)),
-        is_server_right: is_server_right && has_server && has_all_sections,
-        has_everywhere,
-        has_all_routes: has_all_sections && routes.len() == items.len(),
-    };
-    whole.check();
-
-    let upstreams = upstreams.into_iter().map(|upstream| upstream.value);
-    let upstreams: Vec<UpstreamSpec> = upstreams.collect::<Option<_>>()?;
-    let jwt = jwt.into_iter().map(|table| table.value.map(Arc::new));
-    let jwt: Vec<_> = jwt.collect::<Option<_>>()?;
-    let limits = limits.into_iter().map(|limit| limit.value);
-    let limits: Vec<LimitDraft> = limits.collect::<Option<_>>()?;
-    let named = limits.iter().flat_map(|limit| &limit.plans).map(|settings| settings.name.clone());
-    let plans = plans.and_then(|plans| plans.rule(named.collect(), &jwt)).map(Arc::new);
-    let (on, off, indexes) = by_mode(limits);
-    let everywhere: SmallVec<[u32; 4]> = route::in_plan(&everywhere, &indexes).collect();
-    let (mut finished, mut matchers) = (Vec::new(), Vec::new());
-    for (draft, name) in routes.into_iter().zip(names) {
-        let (matcher, mut route) = draft.finish(name, &indexes, &everywhere)?;
-        cost::keep_readable(&mut route, &on);
-        read_bodies(&mut route, &on, plans.as_deref());
-        matchers.push(matcher);
-        finished.push(route);
+    /// `None` only if a problem was noted.
+    fn finish(self) -> Option<Settings> {
+        let upstreams = self.upstreams.into_iter().map(|upstream| upstream.value);
+        let jwt = self.jwt.into_iter().map(|table| table.value.map(Arc::new));
+        let jwt: Vec<_> = jwt.collect::<Option<_>>()?;
+        let limits = self.limits.into_iter().map(|limit| limit.value);
+        let limits: Vec<LimitDraft> = limits.collect::<Option<_>>()?;
+        let named = limits.iter().flat_map(|limit| &limit.plans).map(|plan| plan.name.clone());
+        let plans = self.plans.and_then(|plans| plans.rule(named.collect(), &jwt)).map(Arc::new);
+        let (on, off, indexes) = by_mode(limits);
+        let everywhere: SmallVec<[u32; 4]> = route::in_plan(&self.everywhere, &indexes).collect();
+        let (mut routes, mut matchers) = (Vec::new(), Vec::new());
+        for (draft, name) in self.routes.into_iter().zip(self.names) {
+            let (matcher, mut route) = draft.finish(name, &indexes, &everywhere)?;
+            cost::keep_readable(&mut route, &on);
+            read_bodies(&mut route, &on, plans.as_deref());
+            matchers.push(matcher);
+            routes.push(route);
+        }
+        let mut no_route = no_route(everywhere);
+        read_bodies(&mut no_route, &on, plans.as_deref());
+        let conditions = || matchers.iter().map(|(_, conditions)| conditions);
+        let methods = conditions().flat_map(|it| it.methods.iter().cloned()).collect();
+        let known_fields = KnownFields::of(conditions().flat_map(|it| &it.headers).map(|it| &it.0));
+        let mut settings = Settings {
+            methods,
+            known_fields,
+            server: self.server,
+            upstreams: upstreams.collect::<Option<_>>()?,
+            limits: on.into_iter().map(Arc::new).collect(),
+            plans,
+            off,
+            no_route,
+            table: RouteTable::new(matchers),
+            routes,
+            jwt,
+            store: self.store,
+            reject: Arc::new(self.reject),
+            log: self.log,
+            admin: self.admin,
+            decide: self.decide.0,
+            trace: self.trace,
+            tests: self.tests,
+        };
+        know_fields(&mut settings);
+        Some(settings)
     }
-    let mut no_route = no_route(everywhere);
-    read_bodies(&mut no_route, &on, plans.as_deref());
-    let methods = matchers.iter().flat_map(|(_, conditions)| conditions.methods.iter().cloned());
-    Some(Settings {
-        methods: methods.collect(),
-        known_fields: known_fields(
-            &server,
-            (&matchers, &finished),
-            &upstreams,
-            &on,
-            plans.as_deref(),
-            &jwt,
-        ),
-        server,
-        upstreams,
-        limits: on.into_iter().map(Arc::new).collect(),
-        plans,
-        off,
-        no_route,
-        table: RouteTable::new(matchers),
-        routes: finished,
-        jwt,
-        store,
-        reject: Arc::new(reject),
-        log,
-        admin,
-        decide,
-        trace,
-        tests,
-    })
 }
 
 /// The file's tests, which may expect these limits and routes.
@@ -207,27 +247,19 @@ fn read_bodies(route: &mut RouteSpec, limits: &[LimitSpec], rule: Option<&PlanRu
     }
 }
 
-/// The fields that the file names: those that routes, balancing and limits read, that have tokens, that name clients or
-/// requests, and those that routes decide.
-fn known_fields(
-    server: &ServerSpec,
-    (matchers, routes): (&[(Pattern, Conditions)], &[RouteSpec]),
-    upstreams: &[UpstreamSpec],
-    limits: &[LimitSpec],
-    plans: Option<&PlanRule>,
-    jwt: &[Arc<JwtSpec>],
-) -> KnownFields {
-    let conditions = matchers.iter().flat_map(|(_, conditions)| &conditions.headers);
+/// Notes which fields the file names besides those in the conditions of routes: those that balancing, plans and limits
+/// read, that have tokens, that name clients or requests, and those that routes decide.
+fn know_fields(settings: &mut Settings) {
+    let Settings { server, upstreams, plans, jwt, limits, routes, known_fields, .. } = settings;
     let balance = upstreams.iter().filter_map(|upstream| match &upstream.balance {
         Balance::Hash(key) => Some(key.headers()),
         _ => None,
     });
     let changes = routes.iter().filter_map(|route| route.options().request.as_ref());
-    let names = conditions.map(|(name, _)| name).chain(balance.flatten());
-    let names = names.chain(plans.into_iter().flat_map(|rule| rule.by.headers()));
+    let names = balance.flatten().chain(plans.iter().flat_map(|rule| rule.by.headers()));
     let names = names.chain(jwt.iter().filter_map(|table| table.place.header()));
-    let names = names.chain(limits.iter().flat_map(LimitSpec::headers));
+    let names = names.chain(limits.iter().flat_map(|limit| limit.headers()));
     let names = names.chain(changes.flat_map(HeaderChanges::decided));
     let address = server.trust.header.name();
-    KnownFields::of(names.chain(&server.request_id).chain([&address]))
+    known_fields.add(names.chain(&server.request_id).chain([&address]));
 }

@@ -89,7 +89,7 @@ fn kind_schema(kind: &Kind) -> Json {
         Kind::Whole(min, max) => json!({ "type": "integer", "minimum": min, "maximum": max }),
         Kind::Share => json!({ "type": "number", "minimum": 0, "maximum": 1 }),
         Kind::Percent => pattern(r"0*([0-9]{1,2}|100)%"),
-        Kind::Duration(_) => pattern(r"[0-9]+(ms|s|m|h|d)"),
+        Kind::Duration(..) => pattern(r"[0-9]+(ms|s|m|h|d)"),
         Kind::Size(..) => pattern(r"[0-9]+(B|KB|KiB|MB|MiB|GB|GiB)"),
         Kind::Rate => pattern(r"unlimited|[0-9]+/([0-9]*(s|m|h|d|w)|[0-9]+(ms|us)|month)"),
         Kind::Network => pattern(r"[0-9a-fA-F:.]+(/[0-9]{1,3})?"),

@@ -158,19 +158,17 @@ impl PlanTable {
             true => format!("its value cannot be one of `{source}`"),
             false => why,
         })?;
-        if part == Part::Any {
-            return Err(
-                "\"*\" is no value: `plans.default` is the plan of everybody else".to_owned()
-            );
-        }
-        match part.key() {
-            Some(key) => {
+        match part.value() {
+            _ if value == "*" => {
+                Err("\"*\" is no value: `plans.default` is the plan of everybody else".to_owned())
+            }
+            Some(_) => {
                 // A number may stand in front of the value. Everybody who reads the log has the hashes, so that what
                 // looks like one is never the value itself.
                 let is_hashed = of_alternative(value, source)
                     .is_ok_and(|(_, value, of)| of.is_secret() && is_hash(value.as_bytes()));
                 self.has_hashes |= is_hashed;
-                let hash = self.hasher.hash_one((is_hashed, key.as_bytes()));
+                let hash = self.hasher.hash_one((is_hashed, part.key().as_bytes()));
                 self.values.push(HashedValue { hash, line, at });
                 Ok(())
             }
@@ -223,7 +221,7 @@ impl PlanTable {
 
 impl std::fmt::Debug for PlanTable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TierTable").field("lines", &self.lines()).finish_non_exhaustive()
+        f.debug_struct("PlanTable").field("lines", &self.lines()).finish_non_exhaustive()
     }
 }
 

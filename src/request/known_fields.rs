@@ -60,14 +60,19 @@ impl KnownFields {
     pub(crate) fn of<'n>(names: impl Iterator<Item = &'n HeaderName>) -> Self {
         let mut known = Self { names: HashMap::new(), has_odd: false };
         let always = PROTECTED.into_iter().chain(OTHERS).map(HeaderName::from_static);
-        for name in always.chain(names.cloned()) {
-            known.has_odd |= is_odd(&name);
-            let exact = known.names.entry(form(&name)).or_default();
-            if !exact.contains(&name) {
-                exact.push(name);
+        known.add(always.collect::<Vec<_>>().iter());
+        known.add(names);
+        known
+    }
+
+    pub(crate) fn add<'n>(&mut self, names: impl Iterator<Item = &'n HeaderName>) {
+        for name in names {
+            self.has_odd |= is_odd(name);
+            let exact = self.names.entry(form(name)).or_default();
+            if !exact.contains(name) {
+                exact.push(name.clone());
             }
         }
-        known
     }
 
     /// Whether this is a known field, or some API takes it for one.

@@ -122,12 +122,12 @@ fn normal(
     if let (KeySource::Ip, Ok(address)) = (source, text.parse()) {
         return Ok(ip_text(address, prefixes).to_vec());
     }
-    match Part::parse(text, source, prefixes, loose_paths).map_err(ApiProblem::nonsense)? {
-        Part::Exact(value) => Ok(value.into_bytes()),
-        Part::Network(_) | Part::Any | Part::Alternative(..) => Err(ApiProblem::nonsense(format!(
+    let part = Part::parse(text, source, prefixes, loose_paths).map_err(ApiProblem::nonsense)?;
+    part.value().map(|value| value.as_bytes().to_owned()).ok_or_else(|| {
+        ApiProblem::nonsense(format!(
             "`{text}` is more than one key; overrides for many keys stand in proxy.toml"
-        ))),
-    }
+        ))
+    })
 }
 
 #[cfg(test)]

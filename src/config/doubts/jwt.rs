@@ -1,10 +1,10 @@
 //! Checks the keys that have claims against the tables `[jwt.NAME]`.
 
-use super::Whole;
+use crate::config::assembly::Sections;
 use crate::config::section::values::Names;
 use crate::request::key::KeySource;
 
-impl Whole<'_> {
+impl Sections<'_> {
     /// Reports claims in keys if the file has no `[jwt.NAME]`, a `plans.jwt` that is no table, and tables whose claims no
     /// key has.
     pub(super) fn claims(&self) {
@@ -25,14 +25,14 @@ impl Whole<'_> {
             }
         }
         let tables = Names::new("jwt", self.jwt.iter().map(|table| table.name.as_str()));
-        if let Some((name, span)) = self.plans.and_then(|plans| plans.jwt.as_ref())
+        if let Some((name, span)) = self.plans.as_ref().and_then(|plans| plans.jwt.as_ref())
             && tables.index(name.as_str()).is_none()
         {
             let title = format!("there is no table `[jwt.{name}]`");
             self.cx.error(span, title, tables.instead(Some(name.as_str())));
         }
         if !is_read && !self.cx.has_errors() {
-            for table in self.jwt {
+            for table in &self.jwt {
                 let title = format!("nothing reads the tokens of `[jwt.{}]`", table.name);
                 let expected =
                     "expected a part `jwt:CLAIM` in the `key` of a limit, or as `plans.by`";

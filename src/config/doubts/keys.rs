@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::Whole;
+use crate::config::assembly::Sections;
 use crate::request::client::ClientHeader;
 use crate::request::key::KeySource;
 use crate::request::known_fields::is_claim;
@@ -20,7 +20,7 @@ const ADDRESSES: [&str; 6] = [
     "fastly-client-ip",
 ];
 
-impl Whole<'_> {
+impl Sections<'_> {
     /// Limits by address if all clients may have the load balancer's address, and limits by certificate
     /// if clients are not asked for one.
     pub(super) fn sources_without_values(&self) {

@@ -8,43 +8,16 @@ mod plans;
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 
-use super::reader::{Context, Span, enumerate};
+use super::assembly::Sections;
+use super::reader::{Span, enumerate};
 use super::section::limit::LimitDraft;
-use super::section::plans::PlansDraft;
 use super::section::route::RouteDraft;
 use super::section::values::{Named, Names};
 use crate::request::key::KeySource;
-use crate::request::overrides::Part;
 use crate::request::route::{Pattern, RouteTable};
-use crate::settings::{
-    Action, Balance, CostSpec, DecideSpec, Endpoint, JwtSpec, LimitSpec, ListenAddress, ServerSpec,
-    UpstreamSpec,
-};
+use crate::settings::{Action, Balance, CostSpec, DecideSpec, Endpoint, LimitSpec, ListenAddress};
 
-/// All sections that were read.
-pub(super) struct Whole<'w> {
-    pub(super) cx: &'w Context<'w>,
-    pub(super) server: &'w ServerSpec,
-    /// `[decide]`, and the position of its `listen`.
-    pub(super) decide: (&'w DecideSpec, &'w Span),
-    pub(super) upstreams: &'w [Named<UpstreamSpec>],
-    pub(super) limits: &'w [Named<LimitDraft>],
-    pub(super) jwt: &'w [Named<JwtSpec>],
-    /// `[plans]`, if the file has it.
-    pub(super) plans: Option<&'w PlansDraft>,
-    /// The limits of `[server]`, which every request meets.
-    pub(super) everywhere: &'w [(usize, Span)],
-    pub(super) routes: &'w [RouteDraft],
-    pub(super) names: &'w Names<'w>,
-    /// Whether `[server]` has no errors. With an error, `server` is perhaps not what was meant.
-    pub(super) is_server_right: bool,
-    /// Whether `everywhere` has all limits that were meant.
-    pub(super) has_everywhere: bool,
-    /// Whether `routes` has all routes that were meant.
-    pub(super) has_all_routes: bool,
-}
-
-impl Whole<'_> {
+impl Sections<'_> {
     pub(super) fn check(&self) {
         self.unknown_params();
         self.loops();
@@ -53,7 +26,7 @@ impl Whole<'_> {
         self.claims();
         self.plans_without_rule();
         // A part with an error is missing here. Without that part, these warnings could be wrong.
-        let (routes, all_here) = (self.routes, self.has_all_routes);
+        let (routes, all_here) = (&self.routes, self.has_all_routes);
         let has_all = |route: &RouteDraft| route.is_whole && route.has_all_limits;
         if all_here && self.is_server_right && self.has_everywhere && routes.iter().all(has_all) {
             self.unused_limits();
@@ -95,7 +68,7 @@ impl Whole<'_> {
             let key = if let Some(Balance::Hash(key)) = balance { &*key.sources } else { &[] };
             key.iter().map(|part| ("the upstream hashes by", part, &upstream.span))
         });
-        let plans = self.plans.and_then(|plans| plans.by.as_ref());
+        let plans = self.plans.as_ref().and_then(|plans| plans.by.as_ref());
         let plans = plans.into_iter();
         let plans = plans.flat_map(|(by, span)| by.sources.iter().map(move |it| (it, span)));
         let plans = plans.map(|(part, span)| ("the plan is read from", part, span));
@@ -104,13 +77,13 @@ impl Whole<'_> {
 
     /// The limits that routes or all requests have, by their indexes.
     fn used_limits(&self) -> HashSet<usize> {
-        let used = self.routes.iter().flat_map(|route| &route.limits).chain(self.everywhere);
+        let used = self.routes.iter().flat_map(|route| &route.limits).chain(&self.everywhere);
         used.map(|(limit, _)| *limit).collect()
     }
 
     /// Limits that need more than the calls of most proxies say: how a request has ended, or its body.
     fn limits_of_calls(&self) {
-        let (DecideSpec { listen: Some(_), .. }, span) = self.decide else { return };
+        let (DecideSpec { listen: Some(_), .. }, span) = &self.decide else { return };
         let no_end = "slots, costs of responses and `count_when` need the end of a request, which these calls do not report";
         let no_body = "`missing` decides about their requests; `/check` has `body`";
         let reads_body = |it: &LimitSpec| !it.awaits_end() && it.key.body_fields().count() > 0;
@@ -133,7 +106,7 @@ impl Whole<'_> {
     /// Limits with `reported` to which nobody can report.
     fn reports_to_nobody(&self) {
         let is_decided = self.decide.0.listen.is_some();
-        for Named { name, span, value } in self.limits {
+        for Named { name, span, value } in &self.limits {
             let Some(spec) = value.as_ref().filter(|it| it.on).map(|it| &it.spec) else { continue };
             let is_told = !spec.awaits_end() || matches!(spec.cost, CostSpec::Response { .. });
             if spec.reported && !(is_decided && is_told) {
@@ -207,7 +180,7 @@ impl Whole<'_> {
 
     /// An upstream that is tidegate itself.
     fn loops(&self) {
-        for Named { name, span, value } in self.upstreams {
+        for Named { name, span, value } in &self.upstreams {
             for server in value.iter().flat_map(|spec| &spec.servers) {
                 let title = format!("the upstream \"{name}\" is tidegate itself");
                 let url = &server.address.url;
@@ -216,14 +189,14 @@ impl Whole<'_> {
                 match &server.address.endpoint {
                     Endpoint::Unix(path) => {
                         let socket = ListenAddress::Unix(path.clone());
-                        let (decide, _) = self.decide;
+                        let (decide, _) = &self.decide;
                         let mut listen = self.server.listen.iter().chain(&decide.listen);
                         if listen.any(|listen| *listen == socket) {
                             self.cx.error(span, title, expected("socket"));
                         }
                     }
                     Endpoint::Tcp { host, port } => {
-                        let (decide, _) = self.decide;
+                        let (decide, _) = &self.decide;
                         let asked = decide.listen.iter().filter_map(ListenAddress::tcp);
                         let mut listened = self.listened().chain(asked.clone());
                         let Some(listen) = listened.find(|it| is_at(it, host, *port)) else {
@@ -270,12 +243,13 @@ impl Whole<'_> {
 
     /// An override for a route that does not exist.
     fn unknown_routes(&self) {
+        let names = Names::new("routes", self.names.iter().map(|name| &**name));
         for limit in self.drafts() {
             for (parts, span) in &limit.override_spans {
                 for ((source, _), part) in limit.sources.iter().zip(parts) {
-                    let Part::Exact(name) = part else { continue };
-                    if *source == KeySource::Route && self.names.index(name).is_none() {
-                        let expected = self.names.instead(Some(name));
+                    let Some(name) = part.value() else { continue };
+                    if *source == KeySource::Route && names.index(name).is_none() {
+                        let expected = names.instead(Some(name));
                         self.cx.error(span, format!("there is no route \"{name}\""), expected);
                     }
                 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::Whole;
+use crate::config::assembly::Sections;
 use crate::config::section::limit::plans::PlanDraft;
 use crate::config::section::values::{Named, Names};
 use crate::request::key::KeySource;
@@ -11,7 +11,7 @@ use crate::settings::CostSpec;
 /// What is expected of a part that anybody can write.
 const WRITERS: &str = "expected `trusted_proxies` in [server]: the proxies that write it";
 
-impl Whole<'_> {
+impl Sections<'_> {
     /// Limits with `plans`, if nothing says which plan a request has.
     pub(super) fn plans_without_rule(&self) {
         if self.plans.is_some() {
@@ -27,7 +27,7 @@ impl Whole<'_> {
 
     /// A rule that no limit uses, a default that no limit names, and a plan that strangers can write.
     pub(super) fn doubtful_plans(&self) {
-        let Some(plans) = self.plans else { return };
+        let Some(plans) = &self.plans else { return };
         let named = self.drafts().flat_map(|draft| &draft.plans);
         let named: BTreeSet<_> = named.map(|PlanDraft { name, .. }| name.as_str()).collect();
         if named.is_empty() {

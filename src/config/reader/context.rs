@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::path::Path;
 
 use super::problem::{Problem, Severity, Span, line_starts};
+use crate::request::network::ClientPrefixes;
 
 /// The text, its folder, the environment, and the problems so far.
 pub(crate) struct Context<'c> {
@@ -11,6 +12,9 @@ pub(crate) struct Context<'c> {
     /// A relative path in the text starts at this folder.
     pub(crate) folder: &'c Path,
     pub(crate) env: &'c dyn Fn(&str) -> Option<String>,
+    /// The networks by which clients are counted, and whether keys have paths in their loose form: what `[server]` says.
+    /// The sections with keys are read after it.
+    pub(crate) key_form: Cell<(ClientPrefixes, bool)>,
     problems: RefCell<Vec<Problem>>,
     /// How many of the problems are errors.
     errors: Cell<usize>,
@@ -28,6 +32,7 @@ impl<'c> Context<'c> {
             source,
             folder,
             env,
+            key_form: Cell::default(),
             problems: RefCell::default(),
             errors: Cell::default(),
             starts: line_starts(source),

@@ -9,7 +9,7 @@ use toml::de::DeValue;
 use super::context::{Context, NotedProblem};
 use super::environment;
 use super::problem::Span;
-use super::shape::Zero;
+use super::shape::Kind;
 use super::value::{self, DurationError};
 use super::wrong::Wrong;
 use crate::settings::SampleShare;
@@ -197,11 +197,14 @@ impl<'c> Item<'c> {
         environment::replace(written, self.cx.env).is_ok_and(|replaced| replaced.foreign)
     }
 
-    pub(crate) fn duration(&self, zero: Zero) -> Option<Duration> {
+    /// A duration of this kind.
+    pub(crate) fn duration(&self, kind: &Kind) -> Option<Duration> {
+        let (least, shorter) = match *kind {
+            Kind::Duration(least, shorter) => (Duration::from_millis(least), shorter),
+            _ => (Duration::ZERO, ""),
+        };
         self.parse(&format!("expected {}", value::DURATION), |text| match value::duration(text) {
-            Ok(Duration::ZERO) if zero == Zero::Refused => {
-                Err(Wrong::other("expected more than zero"))
-            }
+            Ok(duration) if duration < least => Err(Wrong::other(shorter)),
             Ok(duration) => Ok(duration),
             Err(DurationError::Syntax) => Err(Wrong::Expected),
             Err(DurationError::TooLong) => {

@@ -26,7 +26,7 @@ pub(crate) use self::problem::{Problem, Severity, enumerate, nearest};
 pub(super) use self::section::{FieldEntry, Section};
 pub(super) use self::setting::{SettingList, at, field, fields, read, setting};
 pub(super) use self::shape::Fallback::{Count, Required, Table, Value, Words};
-pub(super) use self::shape::{Elsewhere, Fallback, Field, Kind, Mask, Shape, Zero};
+pub(super) use self::shape::{Elsewhere, Fallback, Field, Kind, Mask, Shape};
 pub(super) use self::syntax::first as first_syntax_error;
 pub use self::value::duration;
 pub(crate) use self::value::{DurationError, duration_text};

@@ -6,7 +6,7 @@ use http::StatusCode;
 
 use super::item::Item;
 use super::problem::{enumerate, nearest};
-use super::shape::{Kind, Zero};
+use super::shape::Kind;
 use super::synonyms;
 
 /// A type that reads its value by the kind of the setting.
@@ -23,7 +23,7 @@ impl PlainValue for bool {
 
 impl PlainValue for Duration {
     fn read(item: &Item<'_>, kind: &Kind) -> Option<Self> {
-        item.duration(if let Kind::Duration(zero) = kind { *zero } else { Zero::Allowed })
+        item.duration(kind)
     }
 }
 

@@ -97,7 +97,8 @@ pub(crate) enum Kind {
     Share,
     /// A whole number from 0 to 100 with a percent sign.
     Percent,
-    Duration(Zero),
+    /// A duration of at least so many milliseconds, and what is said of a shorter one.
+    Duration(u64, &'static str),
     /// Bytes, from the first bound to the second, both included.
     Size(u64, u64),
     Rate,
@@ -122,16 +123,11 @@ pub(crate) enum Kind {
     Either(&'static [Self]),
 }
 
-/// Whether a duration may be zero.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Zero {
-    Allowed,
-    Refused,
-}
-
 impl Kind {
+    /// A duration, also zero.
+    pub(crate) const TIME: Self = Self::Duration(0, "");
     /// A duration of more than zero.
-    pub(crate) const TIME_ABOVE_ZERO: Self = Self::Duration(Zero::Refused);
+    pub(crate) const TIME_ABOVE_ZERO: Self = Self::Duration(1, "expected more than zero");
     pub(crate) const TEXT_LIST: Self = Self::List(&Self::Text);
 
     /// A path pattern.

@@ -1,9 +1,9 @@
 //! `[admin]`.
 
-use super::listen::{TakenAddress, check_token, refuse_taken};
+use super::listen::{TakenAddress, check_token};
 use super::values::{address, token};
 use crate::config::reader::{
-    Kind, Mask, Section, SettingList, Shape, Words, at, fields, read, setting,
+    Item, Kind, Mask, Section, SettingList, Shape, Words, at, fields, read, setting,
 };
 use crate::settings::{AdminSpec, ListenAddress};
 
@@ -19,18 +19,21 @@ pub(crate) static SETTINGS: SettingList<Spec> = &[
         "a bearer token for everything but the two health checks; required where the address is not loopback").masked(Mask::Secret),
 ];
 
-/// `taken` are the addresses of `[server]` and `[decide]`.
-pub(crate) fn build(section: Section<'_>, taken: &[TakenAddress]) -> AdminSpec {
+/// The settings. Adds the address to `taken`.
+pub(crate) fn build(section: Section<'_>, taken: &mut Vec<TakenAddress>) -> AdminSpec {
     let (listen, token) = (section.item("listen"), section.item("token"));
     let cx = section.cx;
     let (spec, is_right) = cx.watched(|| read(SETTINGS, section, AdminSpec::default()));
-    if let Some((item, address)) = listen.as_ref().zip(spec.listen) {
-        refuse_taken(item, address, &item.span, taken);
-    }
+    let address = spec.listen.map(ListenAddress::Tcp);
     if is_right || listen.is_some() {
-        let address = spec.listen.map(ListenAddress::Tcp);
         let reached = address.as_ref().filter(|address| address.is_reached());
         check_token("[admin]", listen.as_ref(), reached, token);
     }
+    let taken_here = |(item, address): (Item<'_>, _)| TakenAddress {
+        address,
+        span: item.span,
+        setting: "`admin.listen`",
+    };
+    taken.extend(listen.zip(address).map(taken_here));
     spec
 }

@@ -1,6 +1,6 @@
 //! `[decide]`.
 
-use super::listen::{LISTEN_ADDRESS, TakenAddress, check_token, listen_address, refuse_taken};
+use super::listen::{LISTEN_ADDRESS, TakenAddress, check_token, listen_address};
 use super::tls::{DECIDE_TLS, listener};
 use super::values::token;
 use crate::config::reader::{
@@ -25,8 +25,7 @@ pub(crate) static SETTINGS: SettingList<Spec> = &[
 const LISTEN: &str = "expected `listen = \"127.0.0.1:9091\"` in [decide]";
 const TLS: &str = "add `tls = { certificates = [{ cert = \"cert.pem\", key = \"key.pem\" }] }`, or listen on loopback or a Unix socket";
 
-/// The settings, with the position of `listen`. `taken` are the addresses of other settings. Adds the address to
-/// `taken`.
+/// The settings, with the position of `listen`. Adds the address to `taken`.
 pub(crate) fn build(
     mut section: Section<'_>,
     server: &ServerSpec,
@@ -55,27 +54,17 @@ pub(crate) fn build(
             _ => {}
         }
     }
-    let Some((item, address)) = listen.zip(spec.listen.as_ref()) else {
-        if is_right && is_there && server.listen.is_empty() && server.tls.is_none() {
+    let span = listen.map_or(0..0, |item| item.span);
+    match spec.listen.clone() {
+        Some(address) => {
+            taken.push(TakenAddress { address, span: span.clone(), setting: "`decide.listen`" });
+        }
+        None if is_right && is_there && server.listen.is_empty() && server.tls.is_none() => {
             let title = "nothing listens: neither [server] nor [decide] has an address";
             cx.error(&section_span, title, LISTEN);
         }
-        return (spec, 0..0);
-    };
-    let span = item.span.clone();
-    match address {
-        ListenAddress::Tcp(tcp) => {
-            refuse_taken(&item, *tcp, &span, taken);
-        }
-        ListenAddress::Unix(_) if server.listen.contains(address) => {
-            item.fault(
-                format!("`server.listen` listens on {address} already"),
-                "expected another path",
-            );
-        }
-        ListenAddress::Unix(_) => {}
+        None => {}
     }
-    taken.extend(TakenAddress::all(&[(address.clone(), span.clone())], "`decide.listen`"));
     (spec, span)
 }
 

@@ -11,7 +11,7 @@ use super::tls::{self, SystemRoots};
 use super::upstream::{NO_LOGIN, UPSTREAM, server_address};
 use super::values::{Named, file_fault, header_name, named, named_file, once_each};
 use crate::config::reader::{
-    Item, Kind, Mask, Required, Section, SettingList, Shape, Value, Words, Wrong, Zero, at, field,
+    Item, Kind, Mask, Required, Section, SettingList, Shape, Value, Words, Wrong, at, field,
     fields, read, setting, spellings, words,
 };
 use crate::jwt::keys::{self, KeySet, KeySetError, is_public};
@@ -34,7 +34,7 @@ pub(crate) static SETTINGS: SettingList<Spec> = &[
         "the algorithms that are allowed, if the key allows them too"),
     field("header", Kind::HEADER, Value("\"authorization\""), "the header that has the token: its last word, after `Bearer` or another scheme"),
     field("cookie", Kind::Text, Words("none"), "in place of `header`: the cookie that has the token"),
-    setting(at!(leeway), Kind::Duration(Zero::Allowed), Value("\"30s\""), "how far the clock of the issuer may be from ours, for `exp` and `nbf`"),
+    setting(at!(leeway), Kind::TIME, Value("\"30s\""), "how far the clock of the issuer may be from ours, for `exp` and `nbf`"),
     setting(at!(refresh), Kind::TIME_ABOVE_ZERO, Value("\"10m\""),
         "the time between two fetches of a JWKS; a verified token without `exp` is remembered for this time"),
     field("verify", Kind::Flag, Value("true"),

@@ -12,15 +12,7 @@ pub(super) fn key_source(item: &Item<'_>) -> Option<KeySource> {
     item.parse(EXPECTED, |text| {
         text.parse().map_err(|error| match error {
             KeySourceError::Unknown(_) => meant(text).map_or(Wrong::Expected, Wrong::Because),
-            KeySourceError::Nameless(kind) => {
-                Wrong::Other(format!("expected a name after it: `{}`", KeySource::spelling(&kind)))
-            }
-            KeySourceError::Header(_) => Wrong::other("expected the name of a header"),
-            KeySourceError::Cookie(_) => Wrong::other("expected the name of a cookie"),
-            KeySourceError::Body(_) => Wrong::other(
-                "expected the name of one value: lists are no values, and dots lead into objects",
-            ),
-            error @ KeySourceError::Alternatives(_) => Wrong::Other(error.to_string()),
+            KeySourceError::Wrong(_, why) => Wrong::Other(why),
         })
     })
 }

@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 
 use super::values::{once, socket_path, suggestion};
-use crate::config::reader::{Item, Kind, Span, Wrong};
+use crate::config::reader::{Context, Item, Kind, Span, Wrong};
 use crate::settings::{ListenAddress, are_both_wildcards, overlap};
 
 /// An address, or a list of addresses.
@@ -18,39 +18,26 @@ pub(crate) const LISTEN_ADDRESS: &str = "expected an address with a port, as in 
 
 /// An address that a setting has taken.
 pub(crate) struct TakenAddress {
-    pub(super) address: SocketAddr,
+    pub(super) address: ListenAddress,
     /// Empty if the address is the default or the command line's.
     pub(super) span: Span,
     /// The setting, as a message names it.
     pub(super) setting: &'static str,
 }
 
-impl TakenAddress {
-    /// The network addresses in the `listen` of `setting`.
-    pub(super) fn all<'l>(
-        listen: &'l [(ListenAddress, Span)],
-        setting: &'static str,
-    ) -> impl Iterator<Item = Self> + 'l {
-        let tcp = listen.iter().filter_map(|(address, span)| Some((*address.tcp()?, span)));
-        tcp.map(move |(address, span)| Self { address, span: span.clone(), setting })
-    }
-}
-
-/// The addresses of a `listen`. `read` reads one of them. An address in `taken` is refused.
+/// The addresses in the `listen` of `setting`. `read` reads one of them.
 pub(super) fn addresses(
     item: &Item<'_>,
     read: impl Fn(&Item<'_>) -> Option<ListenAddress>,
-    taken: &[TakenAddress],
-) -> Vec<(ListenAddress, Span)> {
+    setting: &'static str,
+) -> Vec<TakenAddress> {
     let items = item.list_or_one();
     if items.is_empty() {
         item.reject("expected at least one address");
     }
     let addresses = once(&items, read, ListenAddress::fixed, ListenAddress::to_string);
-    let tcp = addresses.iter().filter_map(|(it, span)| Some((*it.tcp()?, span)));
-    let free = tcp.filter(|(address, span)| !refuse_taken(item, *address, span, taken));
-    apart(item, &free.collect::<Vec<_>>());
-    addresses
+    let taken = |(address, span)| TakenAddress { address, span, setting };
+    addresses.into_iter().map(taken).collect()
 }
 
 /// An address with a port, or `unix:/PATH`.
@@ -90,44 +77,43 @@ pub(super) fn check_token(
     }
 }
 
-/// Whether another setting has taken the address. If so, notes an error.
-pub(super) fn refuse_taken(
-    item: &Item<'_>,
-    address: SocketAddr,
-    span: &Span,
-    taken: &[TakenAddress],
-) -> bool {
-    let Some(first) = taken.iter().find(|it| overlap(it.address, address)) else { return false };
-    let TakenAddress { address: other, span: first_span, setting } = first;
-    let title = match *other == address {
-        true => format!("{setting} listens on {address} already"),
-        false => format!("{address} and {other} of {setting} overlap"),
-    };
-    let problem = item.cx.error(span, title, "expected another port");
-    // The default address, and the command line's address, have no position in the file.
-    if !first_span.is_empty() {
-        problem.related(first_span, "here");
-    }
-    true
-}
-
-/// Refuses an address that another one of the same list covers, such as `127.0.0.1:80` beside `0.0.0.0:80`. The two
-/// wildcards of one port may stand together, as IPv4 and IPv6.
-fn apart(item: &Item<'_>, addresses: &[(SocketAddr, &Span)]) {
-    let ipv6_alone = |address: SocketAddr| {
-        address.is_ipv6() && addresses.iter().any(|(other, _)| are_both_wildcards(address, *other))
-    };
-    for (index, (address, span)) in addresses.iter().enumerate() {
-        let meets = |&&(other, _): &&(SocketAddr, &Span)| {
-            let are_apart = || {
-                address.is_ipv4() && ipv6_alone(other) || other.is_ipv4() && ipv6_alone(*address)
+/// Refuses an address that an earlier one covers, such as `127.0.0.1:80` behind `0.0.0.0:80`. The two wildcards of one
+/// port may stand together in a list, as IPv4 and IPv6.
+pub(crate) fn refuse_overlaps(cx: &Context<'_>, all: &[TakenAddress]) {
+    for (index, TakenAddress { address, span, setting }) in all.iter().enumerate() {
+        let is_ipv6_alone = |address: SocketAddr| {
+            let is_other = |it: &TakenAddress| {
+                let other = it.address.tcp().filter(|_| it.setting == *setting);
+                other.is_some_and(|other| are_both_wildcards(address, *other))
             };
-            other != *address && overlap(other, *address) && !are_apart()
+            address.is_ipv6() && all.iter().any(is_other)
         };
-        if let Some((before, first)) = addresses.iter().take(index).find(meets) {
-            let title = format!("{address} and {before} of `{}` overlap", item.field);
-            let expected = "remove one: a wildcard has all addresses of its port";
-            item.cx.error(span, title, expected).related(first, "first here");
+        let meets = |first: &&TakenAddress| match (&first.address, address) {
+            (ListenAddress::Tcp(one), ListenAddress::Tcp(other)) => {
+                let are_apart = || {
+                    first.setting == *setting
+                        && (one.is_ipv4() && is_ipv6_alone(*other)
+                            || other.is_ipv4() && is_ipv6_alone(*one))
+                };
+                overlap(*one, *other) && !are_apart()
+            }
+            (one, other) => one == other,
+        };
+        let Some(first) = all.iter().take(index).find(meets) else { continue };
+        let TakenAddress { address: other, span: first_span, setting: of } = first;
+        let title = match other == address {
+            true => format!("{of} listens on {address} already"),
+            false => format!("{address} and {other} of {of} overlap"),
+        };
+        let expected = match address {
+            ListenAddress::Unix(_) => "expected another path",
+            _ if of == setting => "remove one: a wildcard has all addresses of its port",
+            ListenAddress::Tcp(_) => "expected another port",
+        };
+        let problem = cx.error(span, title, expected);
+        // The default address, and the command line's address, have no position in the file.
+        if !first_span.is_empty() {
+            problem.related(first_span, "here");
         }
     }
 }

@@ -11,7 +11,7 @@ pub(super) mod headers;
 pub(super) mod jwt;
 mod key;
 pub(super) mod limit;
-mod listen;
+pub(super) mod listen;
 pub(super) mod log;
 pub(super) mod plans;
 pub(super) mod route;

@@ -11,7 +11,6 @@ use crate::config::reader::{
 use crate::limit::name::Name;
 use crate::plans::{PlanFile, PlanRule};
 use crate::request::key::{KeySpec, Missing};
-use crate::request::network::ClientPrefixes;
 use crate::settings::JwtSpec;
 
 pub(crate) static PLANS: Shape = Shape::new("[plans]", || fields(SETTINGS));
@@ -40,13 +39,9 @@ pub(crate) struct PlansDraft {
     pub(crate) default: Option<(Name, Span)>,
 }
 
-/// `[plans]`. `None` if the file has none, and none is misspelt. `loose_paths` says whether keys have paths in their
-/// loose form.
-pub(crate) fn build(
-    root: &mut Section<'_>,
-    prefixes: ClientPrefixes,
-    loose_paths: bool,
-) -> Option<PlansDraft> {
+/// `[plans]`. `None` if the file has none, and none is misspelt.
+pub(crate) fn build(root: &mut Section<'_>) -> Option<PlansDraft> {
+    let (prefixes, loose_paths) = root.cx.key_form.get();
     let Some(item) = root.take("plans") else {
         return root.is_misspelt("plans").then(PlansDraft::default);
     };

@@ -7,12 +7,11 @@ pub(crate) use super::listen::{LISTEN_ADDRESS, listen_address};
 use super::tls::{self, SERVER_TLS};
 use super::values::{network_item, once_each};
 use crate::config::reader::{
-    Item, Kind, Section, SettingList, Shape, Span, Value, Words, Wrong, Zero, at, field, fields,
-    read, setting,
+    Item, Kind, Section, SettingList, Shape, Value, Words, Wrong, at, field, fields, read, setting,
 };
 use crate::request::client::ClientHeader;
 use crate::request::network::Networks;
-use crate::settings::{ListenAddress, ServerSpec};
+use crate::settings::ServerSpec;
 
 type Spec = ServerSpec;
 
@@ -34,9 +33,9 @@ pub(crate) static SETTINGS: SettingList<Spec> = &[
         "the time for which a keep-alive connection may have no request"),
     setting(at!(tunnel_timeout), Kind::TIME_ABOVE_ZERO, Value("\"1h\""),
         "the time for which nothing may move on an upgraded connection; once one side has ended, `body_timeout` counts"),
-    setting(at!(shutdown_delay), Kind::Duration(Zero::Allowed), Value("\"0s\""),
+    setting(at!(shutdown_delay), Kind::TIME, Value("\"0s\""),
         "the time after SIGTERM in which connections are still accepted, with `/readyz` already 503"),
-    setting(at!(drain_timeout), Kind::Duration(Zero::Allowed), Value("\"30s\""),
+    setting(at!(drain_timeout), Kind::TIME, Value("\"30s\""),
         "the time to finish the requests under way, after `shutdown_delay`; no connection is accepted then"),
     setting(at!(max_connections), Kind::Whole(1, 10_000_000), Value("20000"),
         "client connections at once, and as many of proxies that ask (`[decide]`); for each further one the connection that has been idle longest is closed, and more wait in the accept queue"),
@@ -66,18 +65,14 @@ pub(crate) static SETTINGS: SettingList<Spec> = &[
         "IPv6 clients are counted by this prefix; an address that carries an IPv4 address (`::ffff:0:0/96`, `::ffff:0:0:0/96`, `64:ff9b::/96`) counts as the IPv4 address"),
 ];
 
-/// The settings, and the addresses on the network that they take. `decides` says that the file has `[decide]`.
+/// The settings, and the addresses that they take. `decides` says that the file has `[decide]`.
 pub(crate) fn build(mut section: Section<'_>, decides: bool) -> (ServerSpec, Vec<TakenAddress>) {
-    // The command line's address has no position in the file.
-    let is_replaced = section.item("listen").is_some_and(|item| item.span.is_empty());
-    let listen = listen(&mut section, decides);
-    let setting = if is_replaced { "`--listen`" } else { "`server.listen`" };
-    let mut taken: Vec<_> = TakenAddress::all(&listen, setting).collect();
+    let mut taken = listen(&mut section, decides);
+    let listen: Vec<_> = taken.iter().map(|it| it.address.clone()).collect();
     // A client at a Unix socket, or one that asks for decisions, is a trusted proxy.
-    let has_local_proxies = taken.len() < listen.len();
+    let has_local_proxies = listen.iter().any(|address| address.tcp().is_none());
     let has_proxies = has_local_proxies || decides;
     let tls = tls::server(&mut section, &mut taken);
-    let listen = listen.into_iter().map(|(address, _)| address).collect();
     let proxy_protocol = section.item("proxy_protocol");
     let header = section.item("client_ip_header");
     let proxies = section.item("trusted_proxies");
@@ -118,12 +113,15 @@ fn networks(item: &Item<'_>) -> Option<Networks> {
     Some(once_each(&item.list()?, network_item))
 }
 
-fn listen(section: &mut Section<'_>, decides: bool) -> Vec<(ListenAddress, Span)> {
+fn listen(section: &mut Section<'_>, decides: bool) -> Vec<TakenAddress> {
     let may_lack = decides || section.has(|name| name == "tls");
+    // The command line's address has no position in the file.
+    let is_replaced = section.item("listen").is_some_and(|item| item.span.is_empty());
+    let setting = if is_replaced { "`--listen`" } else { "`server.listen`" };
     let listen = section.value("listen", |item| {
         let none = may_lack && item.list_or_one().is_empty();
         let read = |item: &Item<'_>| item.parse(LISTEN_ADDRESS, listen_address);
-        Some(if none { Vec::new() } else { addresses(item, read, &[]) })
+        Some(if none { Vec::new() } else { addresses(item, read, setting) })
     });
     listen.unwrap_or_default()
 }

@@ -9,7 +9,7 @@ use http::{Method, StatusCode, Uri};
 use super::headers;
 use super::values::Names;
 use crate::config::reader::{
-    Item, Kind, Mask, Required, Section, SettingList, Shape, Value, Words, Wrong, Zero, at, field,
+    Item, Kind, Mask, Required, Section, SettingList, Shape, Value, Words, Wrong, at, field,
     fields, read, setting,
 };
 use crate::request::line::{WrittenTarget, request_line};
@@ -31,8 +31,8 @@ pub(crate) static SETTINGS: SettingList<Spec> = &[
     field("claims", Kind::Object, Words("none"), "the claims of their token, which counts as verified: `{ sub = \"a\" }`").masked(Mask::Secret),
     setting(at!(from, address), Kind::Form(r"[\da-fA-F:.]+"), Value("\"127.0.0.1\""), "the address from which they come"),
     setting(at!(times), Kind::Whole(1, MOST), Value("1"), "how many requests"),
-    setting(at!(within), Kind::Duration(Zero::Allowed), Value("\"0s\""), "the requests are spread evenly over this time; with 0 all come at once"),
-    setting(at!(after), Kind::Duration(Zero::Allowed), Value("\"0s\""), "the time since the test before"),
+    setting(at!(within), Kind::TIME, Value("\"0s\""), "the requests are spread evenly over this time; with 0 all come at once"),
+    setting(at!(after), Kind::TIME, Value("\"0s\""), "the time since the test before"),
     setting(at!(status), Kind::Whole(200, 599), Value("200"), "what the API answers"),
     setting(at!(fresh), Kind::Flag, Value("false"), "begin with empty buckets, not with those of the test before"),
     field("expect", Kind::Table(&EXPECT), Required, "what is expected"),
@@ -117,7 +117,7 @@ fn expectation(item: &Item<'_>, limits: &Names<'_>, routes: &Names<'_>) -> Optio
     let limit = name("limit", limits);
     let route = name("route", routes);
     let retry_after = section.take("retry_after").and_then(|item| {
-        let duration = item.duration(Zero::Refused)?;
+        let duration = item.duration(&Kind::TIME_ABOVE_ZERO)?;
         if duration.subsec_nanos() > 0 {
             item.reject("expected whole seconds, as `retry-after` has them");
             return None;

@@ -60,8 +60,7 @@ static OF_UPSTREAM: SettingList<()> = &[
     field("key", Kind::Text, Words("none"), "PEM: its private key, without a password"),
 ];
 
-/// `tls` of `[server]`. `taken` has the addresses without TLS, which `tls` must not use again. Adds the
-/// addresses of `tls` to them.
+/// `tls` of `[server]`. Adds its addresses to `taken`.
 pub(super) fn server(
     section: &mut Section<'_>,
     taken: &mut Vec<TakenAddress>,
@@ -69,9 +68,9 @@ pub(super) fn server(
     let mut inner = section.take("tls")?.section(&SERVER_TLS, "`tls`")?;
     let read = |item: &Item<'_>| address(item).map(ListenAddress::Tcp);
     let item = inner.require("listen", "\"0.0.0.0:8443\"");
-    let listen = item.map_or(Vec::new(), |item| addresses(&item, read, taken));
-    taken.extend(TakenAddress::all(&listen, "`server.tls.listen`"));
-    let listen = listen.iter().filter_map(|(address, _)| address.tcp().copied()).collect();
+    let own = item.map(|item| addresses(&item, read, "`server.tls.listen`")).unwrap_or_default();
+    let listen = own.iter().filter_map(|it| it.address.tcp().copied()).collect();
+    taken.extend(own);
     Some(ServerTls { listen, shown: listener(inner)? })
 }
 

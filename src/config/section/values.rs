@@ -52,7 +52,9 @@ pub(super) fn named<'c, T>(
 /// A path as in routes.
 pub(super) fn pattern(item: &Item<'_>) -> Option<Pattern> {
     const EXPECTED: &str = "expected a path, as in \"/users/{id}\" or \"/static/{*rest}\"";
-    item.parse(EXPECTED, |text| read_pattern(text).map_err(Wrong::Because))
+    let pattern = item.parse(EXPECTED, |text| read_pattern(text).map_err(Wrong::Because))?;
+    let (_, loose_paths) = item.cx.key_form.get();
+    Some(if loose_paths { pattern.loosened() } else { pattern })
 }
 
 /// The name at `span`. If the text is not a name, notes the problem and returns another name: the table

@@ -145,7 +145,7 @@ fn every_field_of_the_list_is_read() {
                 (_, _, Kind::Whole(..)) => "1",
                 (_, _, Kind::Share) => "0.5",
                 (_, _, Kind::Percent) => "\"20%\"",
-                (_, _, Kind::Duration(_)) => "\"3s\"",
+                (_, _, Kind::Duration(..)) => "\"3s\"",
                 (_, _, Kind::Size(..)) => "\"64KiB\"",
                 (_, _, Kind::Rate) => "\"7/s\"",
                 (_, _, Kind::List(_)) => "[\"10.0.0.0/8\"]",

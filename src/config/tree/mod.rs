@@ -279,7 +279,7 @@ impl Walk<'_> {
             _ => MASKED.to_owned(),
         };
         let plain = match kind {
-            Kind::Duration(_) => duration(&text).ok().map(duration_text),
+            Kind::Duration(..) => duration(&text).ok().map(duration_text),
             Kind::Size(..) => size(&text).map(size_text),
             _ => None,
         };

@@ -47,21 +47,9 @@ pub enum KeySourceError {
     /// The text names no source.
     #[error("`{0}` is nothing that a limit can count by: {spellings}", spellings = KeySource::SPELLINGS.map(|text| format!("`{text}`")).join(", "))]
     Unknown(String),
-    /// A header, cookie … without a name.
-    #[error("`{0}` needs a name: `{spelling}`", spelling = KeySource::spelling(.0))]
-    Nameless(String),
-    /// The text cannot be the name of a header.
-    #[error("`{0}` cannot be the name of a header")]
-    Header(String),
-    /// The text cannot be the name of a cookie.
-    #[error("`{0}` cannot be the name of a cookie")]
-    Cookie(String),
-    /// The text cannot be the name of a body's field.
-    #[error("`{0}` cannot be a field of the body: a list is no value, and dots lead into objects")]
-    Body(String),
-    /// An alternative comes twice, or there are too many.
-    #[error("`{0}` has an alternative twice, or more than {MOST_ALTERNATIVES} of them")]
-    Alternatives(String),
+    /// The text begins as a source, and this is wrong with it.
+    #[error("`{0}`: {1}")]
+    Wrong(String, String),
 }
 
 impl KeySource {
@@ -128,19 +116,32 @@ impl KeySource {
 
     /// The source's name in messages to clients.
     pub(super) fn title(&self) -> String {
-        match self {
-            Self::Ip => "client address".to_owned(),
-            Self::Path | Self::Method | Self::Host | Self::Route => self.to_string(),
-            Self::Header(name) => format!("header `{name}`"),
-            Self::Cookie(name) => format!("cookie `{name}`"),
-            Self::Query(name) => format!("query parameter `{name}`"),
-            Self::Param(name) => format!("path parameter `{name}`"),
-            Self::Cert => "client certificate".to_owned(),
-            Self::Jwt(claim) => format!("token with the claim `{claim}`"),
-            Self::Body(name) => format!("field `{name}` of the body"),
-            Self::FirstOf(sources) => {
+        match (self, self.words()) {
+            (Self::FirstOf(sources), _) => {
                 sources.iter().map(Self::title).collect::<Vec<_>>().join(" or ")
             }
+            (Self::Body(_), (_, name, _)) => format!("field `{name}` of the body"),
+            (_, (_, "", title)) => title.to_owned(),
+            (_, (_, name, title)) => format!("{title} `{name}`"),
+        }
+    }
+
+    /// The word of its kind, the name behind this word, and the kind in messages to clients.
+    fn words(&self) -> (&'static str, &str, &'static str) {
+        match self {
+            Self::Ip => ("ip", "", "client address"),
+            Self::Path => ("path", "", "path"),
+            Self::Method => ("method", "", "method"),
+            Self::Host => ("host", "", "host"),
+            Self::Route => ("route", "", "route"),
+            Self::Header(name) => ("header", name.as_str(), "header"),
+            Self::Cookie(name) => ("cookie", name, "cookie"),
+            Self::Query(name) => ("query", name, "query parameter"),
+            Self::Param(name) => ("param", name, "path parameter"),
+            Self::Cert => ("cert", "", "client certificate"),
+            Self::Jwt(claim) => ("jwt", claim, "token with the claim"),
+            Self::Body(name) => ("body", name, "field of the body"),
+            Self::FirstOf(_) => ("", "", ""),
         }
     }
 }
@@ -178,23 +179,13 @@ impl Deref for KeySources {
 
 impl fmt::Display for KeySource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Ip => f.write_str("ip"),
-            Self::Path => f.write_str("path"),
-            Self::Method => f.write_str("method"),
-            Self::Host => f.write_str("host"),
-            Self::Route => f.write_str("route"),
-            Self::Header(name) => write!(f, "header:{name}"),
-            Self::Cookie(name) => write!(f, "cookie:{name}"),
-            Self::Query(name) => write!(f, "query:{name}"),
-            Self::Param(name) => write!(f, "param:{name}"),
-            Self::Cert => f.write_str("cert"),
-            Self::Jwt(claim) => write!(f, "jwt:{claim}"),
-            Self::Body(name) => write!(f, "body:{name}"),
-            Self::FirstOf(sources) => {
+        match (self, self.words()) {
+            (Self::FirstOf(sources), _) => {
                 let sources: Vec<_> = sources.iter().map(Self::to_string).collect();
                 f.write_str(&sources.join(" | "))
             }
+            (_, (kind, "", _)) => f.write_str(kind),
+            (_, (kind, name, _)) => write!(f, "{kind}:{name}"),
         }
     }
 }
@@ -203,40 +194,47 @@ impl FromStr for KeySource {
     type Err = KeySourceError;
 
     fn from_str(text: &str) -> Result<Self, KeySourceError> {
+        const NAMELESS: [KeySource; 6] = [
+            KeySource::Ip,
+            KeySource::Path,
+            KeySource::Method,
+            KeySource::Host,
+            KeySource::Route,
+            KeySource::Cert,
+        ];
+        let wrong = |why: &str| Err(KeySourceError::Wrong(text.to_owned(), why.to_owned()));
         if text.contains('|') {
             let sources = text.split('|').map(|source| source.trim().parse());
             let sources = sources.collect::<Result<Vec<Self>, _>>()?;
             let twice = (1..sources.len()).any(|index| sources[..index].contains(&sources[index]));
             return match twice || sources.len() > MOST_ALTERNATIVES {
-                true => Err(KeySourceError::Alternatives(text.to_owned())),
+                true => wrong(&format!(
+                    "expected at most {MOST_ALTERNATIVES} alternatives, and none of them twice"
+                )),
                 false => Ok(Self::FirstOf(sources.into())),
             };
         }
-        let (kind, name) = match text.split_once(':') {
-            Some((kind, name)) => (kind, Some(name)),
-            None => (text, None),
-        };
-        match (kind, name) {
-            ("ip", None) => Ok(Self::Ip),
-            ("path", None) => Ok(Self::Path),
-            ("method", None) => Ok(Self::Method),
-            ("host", None) => Ok(Self::Host),
-            ("route", None) => Ok(Self::Route),
-            ("cert", None) => Ok(Self::Cert),
-            ("header" | "cookie" | "query" | "param" | "jwt" | "body", None | Some("")) => {
-                Err(KeySourceError::Nameless(kind.to_owned()))
+        if let Some(source) = NAMELESS.into_iter().find(|source| source.words().0 == text) {
+            return Ok(source);
+        }
+        let (kind, name) = text.split_once(':').unwrap_or((text, ""));
+        match kind {
+            "header" | "cookie" | "query" | "param" | "jwt" | "body" if name.is_empty() => {
+                wrong(&format!("expected a name after it: `{}`", Self::spelling(kind)))
             }
-            ("header", Some(name)) => match HeaderName::from_bytes(name.as_bytes()) {
+            "header" => match name.parse() {
                 Ok(name) => Ok(Self::Header(name)),
-                Err(_) => Err(KeySourceError::Header(name.to_owned())),
+                Err(_) => wrong("expected the name of a header"),
             },
-            ("cookie", Some(name)) if is_cookie_name(name) => Ok(Self::Cookie(name.to_owned())),
-            ("cookie", Some(name)) => Err(KeySourceError::Cookie(name.to_owned())),
-            ("query", Some(name)) => Ok(Self::Query(name.to_owned())),
-            ("param", Some(name)) => Ok(Self::Param(name.to_owned())),
-            ("jwt", Some(claim)) => Ok(Self::Jwt(claim.to_owned())),
-            ("body", Some(name)) if is_in_list(name) => Err(KeySourceError::Body(name.to_owned())),
-            ("body", Some(name)) => Ok(Self::Body(name.to_owned())),
+            "cookie" if !is_cookie_name(name) => wrong("expected the name of a cookie"),
+            "body" if is_in_list(name) => wrong(
+                "expected the name of one value: lists are no values, and dots lead into objects",
+            ),
+            "cookie" => Ok(Self::Cookie(name.to_owned())),
+            "query" => Ok(Self::Query(name.to_owned())),
+            "param" => Ok(Self::Param(name.to_owned())),
+            "jwt" => Ok(Self::Jwt(name.to_owned())),
+            "body" => Ok(Self::Body(name.to_owned())),
             _ => Err(KeySourceError::Unknown(text.to_owned())),
         }
     }

@@ -23,15 +23,12 @@ use crate::text::trim;
 
 /// The values that one part of an override's key matches.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Part {
-    /// This value.
-    Exact(String),
-    /// Every address in this network.
-    Network(IpNet),
-    /// Any value, also an absent value.
-    Any,
-    /// Values of the alternative at this index, from 0. The first alternative's values have no index.
-    Alternative(usize, Box<Self>),
+pub(crate) struct Part {
+    shape: PartShape,
+    /// The index of the alternative whose values these are, from 0.
+    index: usize,
+    /// The value, or the network. Empty for any value.
+    text: String,
 }
 
 /// Other figures for some keys. The most specific entry wins: an exact value before a network, a longer
@@ -66,58 +63,82 @@ impl Part {
         loose_paths: bool,
     ) -> Result<Self, String> {
         if text == "*" {
-            return Ok(Self::Any);
+            return Ok(Self { shape: PartShape::Any, index: 0, text: String::new() });
         }
         let (index, value, source) = of_alternative(text, source)?;
         if value == "*" {
             return Err(format!("`{text}`: expected a value, or \"*\" alone for any"));
         }
-        Ok(Self::of_value(value, source, prefixes, loose_paths)?.of(index))
-    }
-
-    fn of(self, index: usize) -> Self {
-        if index == 0 { self } else { Self::Alternative(index, Box::new(self)) }
-    }
-
-    /// The text of the only key that the part matches, if it is a key's only part. `None` if it matches several.
-    pub(crate) fn key(&self) -> Option<String> {
-        (PartShape::of(self) == PartShape::Exact).then(|| text(self, 0))
-    }
-
-    fn of_value(
-        text: &str,
-        source: &KeySource,
-        prefixes: ClientPrefixes,
-        loose_paths: bool,
-    ) -> Result<Self, String> {
-        match source {
-            KeySource::Ip => address_part(text, prefixes),
-            KeySource::Path => match NormalPath::parse(text, true) {
-                Ok(path) if loose_paths => Ok(Self::Exact(path.loosened().matching().to_owned())),
-                Ok(path) => Ok(Self::Exact(path.matching().to_owned())),
-                Err(error) => Err(format!("`{text}` is no path: {error}")),
+        let form = match source {
+            KeySource::Ip => return Self::of_address(value, index, prefixes),
+            KeySource::Path => match NormalPath::parse(value, true) {
+                Ok(path) if loose_paths => Some(path.loosened().matching().to_owned().into()),
+                Ok(path) => Some(path.matching().to_owned().into()),
+                Err(error) => return Err(format!("`{value}` is no path: {error}")),
             },
+            KeySource::Host => match Host::without_port(value) {
+                Some(host) => Some(host.as_str().to_owned().into()),
+                None => return Err(format!("`{value}` is no host without a port")),
+            },
+            KeySource::Header(name) => value::normal(name, value.as_bytes()).map(Cow::into_owned),
+            KeySource::Jwt(_) => Some(value.into()),
             KeySource::Param(_) if loose_paths => {
-                let text = path::lower_case(text.strip_suffix('/').unwrap_or(text));
-                exact(Some(Cow::Borrowed(trim(text.as_bytes()))), &text)
+                let text = path::lower_case(value.strip_suffix('/').unwrap_or(value));
+                Some(trim(text.as_bytes()).to_owned())
             }
-            KeySource::Host => match Host::without_port(text) {
-                Some(host) => Ok(Self::Exact(host.as_str().to_owned())),
-                None => Err(format!("`{text}` is no host without a port")),
-            },
-            KeySource::Header(name) => exact(value::normal(name, text.as_bytes()), text),
-            KeySource::Jwt(_) => Ok(Self::Exact(text.to_owned())),
-            _ => exact(Some(Cow::Borrowed(trim(text.as_bytes()))), text),
-        }
+            _ => Some(trim(value.as_bytes()).to_owned()),
+        };
+        let text = form.and_then(|form| String::from_utf8(form).ok()).ok_or_else(|| {
+            format!("`{value}` can be read in two ways, and requests with it are refused")
+        })?;
+        Ok(Self { shape: PartShape::Exact, index, text })
     }
-}
 
-/// The part with this normal form of `text`.
-fn exact(form: Option<Cow<'_, [u8]>>, text: &str) -> Result<Part, String> {
-    let form = form.and_then(|form| String::from_utf8(form.into_owned()).ok());
-    form.map(Part::Exact).ok_or_else(|| {
-        format!("`{text}` can be read in two ways, and requests with it are refused")
-    })
+    fn of_address(text: &str, index: usize, prefixes: ClientPrefixes) -> Result<Self, String> {
+        let network =
+            parse(text).ok_or_else(|| format!("`{text}` is no address and no network"))?;
+        let network = canonical(&network);
+        let (length, prefix) = (network.prefix_len(), prefixes.of(&network));
+        if length > prefix {
+            let version = if network.addr().is_ipv4() { 4 } else { 6 };
+            let network = counted_network(&network, prefixes);
+            return Err(format!(
+                "IPv{version} clients are counted by `ipv{version}_prefix = {prefix}`: write `{network}` for the \
+                 network of `{text}`"
+            ));
+        }
+        // A network of exactly this length is one value of a key, so it can be found as an exact value.
+        Ok(match length {
+            32 if network.addr().is_ipv4() => {
+                Self { shape: PartShape::Exact, index, text: network.addr().to_string() }
+            }
+            _ if length == prefix => {
+                Self { shape: PartShape::Exact, index, text: network.to_string() }
+            }
+            _ => Self::of_network(&network, index),
+        })
+    }
+
+    fn of_network(network: &IpNet, index: usize) -> Self {
+        let network = canonical(network);
+        let shape = PartShape::Network(Reverse(network.prefix_len()), index);
+        Self { shape, index, text: network.to_string() }
+    }
+
+    /// The only value that the part matches. `None` if it matches several.
+    pub(crate) fn value(&self) -> Option<&str> {
+        (self.shape == PartShape::Exact).then_some(&self.text)
+    }
+
+    /// The text of the part in the key of its map. For a single value, this is the text of the key that has no other
+    /// part.
+    pub(crate) fn key(&self) -> Cow<'_, str> {
+        let Some(value) = self.value() else { return Cow::Borrowed(&self.text) };
+        let mut key = KeyBuilder::default();
+        key.alternative(self.index);
+        key.push(value.as_bytes());
+        Cow::Owned(key.finish().as_str().to_owned())
+    }
 }
 
 /// The index of the alternative that a text names, its value, and the alternative's source.
@@ -172,26 +193,6 @@ pub(crate) fn with_table<'t>(text: &'t str, source: &KeySource, tables: &[String
     }
 }
 
-fn address_part(text: &str, prefixes: ClientPrefixes) -> Result<Part, String> {
-    let network = parse(text).ok_or_else(|| format!("`{text}` is no address and no network"))?;
-    let network = canonical(&network);
-    let prefix = prefixes.of(&network);
-    match network.prefix_len() {
-        length if length > prefix => {
-            let version = if network.addr().is_ipv4() { 4 } else { 6 };
-            let network = counted_network(&network, prefixes);
-            Err(format!(
-                "IPv{version} clients are counted by `ipv{version}_prefix = {prefix}`: write `{network}` for the \
-                 network of `{text}`"
-            ))
-        }
-        // A network of exactly this length is one value of a key, so it can be found as an exact value.
-        32 if network.addr().is_ipv4() => Ok(Part::Exact(network.addr().to_string())),
-        length if length == prefix => Ok(Part::Exact(network.to_string())),
-        _ => Ok(Part::Network(network)),
-    }
-}
-
 /// The network by which clients of a smaller one are counted.
 pub(crate) fn counted_network(network: &IpNet, prefixes: ClientPrefixes) -> IpNet {
     IpNet::new(network.addr(), prefixes.of(network)).map_or(*network, |network| network.trunc())
@@ -213,9 +214,8 @@ impl<T> KeyOverrides<T> {
     /// # Errors
     /// The figures of the entry that has this key already. They stay.
     pub(crate) fn add(&mut self, parts: &[Part], figures: T) -> Result<(), &T> {
-        let shape: Vec<_> = parts.iter().map(PartShape::of).collect();
-        let texts = parts.iter().map(|part| text(part, 0));
-        let common = texts.collect::<Vec<_>>().join("|");
+        let shape = parts.iter().map(|part| part.shape).collect();
+        let common = parts.iter().map(Part::key).collect::<Vec<_>>().join("|");
         match self.shapes.entry(shape).or_default().entry(common) {
             Entry::Occupied(first) => Err(first.into_mut()),
             Entry::Vacant(place) => {
@@ -244,39 +244,6 @@ impl<T> KeyOverrides<T> {
 impl<T> Default for KeyOverrides<T> {
     fn default() -> Self {
         Self { shapes: BTreeMap::new() }
-    }
-}
-
-impl PartShape {
-    fn of(part: &Part) -> Self {
-        Self::at(part, 0)
-    }
-
-    /// The shape of a part that belongs to the alternative at this index.
-    fn at(part: &Part, index: usize) -> Self {
-        match part {
-            Part::Exact(_) => Self::Exact,
-            Part::Network(network) => {
-                Self::Network(Reverse(canonical(network).prefix_len()), index)
-            }
-            Part::Any => Self::Any,
-            Part::Alternative(index, part) => Self::at(part, *index),
-        }
-    }
-}
-
-/// The text of a part in the key of its map. The part belongs to the alternative at this index.
-fn text(part: &Part, index: usize) -> String {
-    match part {
-        Part::Exact(value) => {
-            let mut key = KeyBuilder::default();
-            key.alternative(index);
-            key.push(value.as_bytes());
-            key.finish().as_str().to_owned()
-        }
-        Part::Network(network) => canonical(network).to_string(),
-        Part::Any => String::new(),
-        Part::Alternative(index, part) => text(part, *index),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{rate, window};
-use crate::config::reader::{Item, Section, Span, Spelled as _, Zero, one_word, words};
+use crate::config::reader::{Section, Span, Spelled as _, one_word, words};
 use crate::settings::{CountingKind, WindowStart};
 
 /// The algorithms, as the file names them.
@@ -107,7 +107,7 @@ pub(super) fn counting(section: &mut Section<'_>) -> Option<Counting> {
     refuse(section, family);
     let windows = window::start(section);
     let counting = family.zip(windows).and_then(|(family, windows)| {
-        Some(Counting { family, is_named, windows, lease: section.value("lease", lease)? })
+        Some(Counting { family, is_named, windows, lease: section.plain("lease")? })
     });
     if counting.is_none() {
         refuse(section, None);
@@ -155,14 +155,4 @@ pub(crate) fn whose(field: &str) -> Option<String> {
         true => format!("of {}", names(have)),
         false => format!("not of {}", names(lack)),
     })
-}
-
-fn lease(item: &Item<'_>) -> Option<Duration> {
-    const SHORTEST: Duration = Duration::from_secs(1);
-    let lease = item.duration(Zero::Allowed)?;
-    if lease < SHORTEST {
-        item.reject("expected at least \"1s\": it is renewed three times in that time");
-        return None;
-    }
-    Some(lease)
 }

@@ -1,11 +1,8 @@
 //! `ban` of a limit: a key that the limit rejects often is banned for a time.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use crate::config::reader::{
-    Item, Kind, Required, SettingList, Shape, Span, Words, Zero, field, fields,
-};
+use crate::config::reader::{Item, Kind, Required, SettingList, Shape, Span, Words, field, fields};
 use crate::limit::algorithm::{Algorithm, sliding_log};
 use crate::limit::rate::{Burst, Interval};
 use crate::request::key::KeySource;
@@ -15,7 +12,10 @@ use crate::settings::{AnswerSpec, BanSpec};
 const MOST_AFTER: u64 = 1_000;
 
 /// A shorter ban could be over before the other processes read of it.
-const SHORTEST: Duration = Duration::from_secs(1);
+const LASTS: Kind = Kind::Duration(
+    1_000,
+    "expected at least \"1s\": other processes read of a ban within a second",
+);
 
 /// A limit's `ban`.
 pub(crate) static BAN: Shape = Shape::new("ban", || fields(OF_BAN));
@@ -24,7 +24,7 @@ pub(crate) static BAN: Shape = Shape::new("ban", || fields(OF_BAN));
 static OF_BAN: SettingList<()> = &[
     field("after", Kind::Whole(1, MOST_AFTER), Required, "how many rejections of a key by this process lead to a ban"),
     field("within", Kind::TIME_ABOVE_ZERO, Required, "the time in which these rejections must happen"),
-    field("for", Kind::TIME_ABOVE_ZERO, Required, "how long the ban lasts; at least `\"1s\"`"),
+    field("for", LASTS, Required, "how long the ban lasts; at least `\"1s\"`"),
     field("status", Kind::Whole(400, 599), Words("that of `reject`"), "the status of the answer to a banned client"),
 ];
 
@@ -36,8 +36,9 @@ pub(super) fn ban(
 ) -> Option<Box<BanSpec>> {
     let mut inner = item.section(&BAN, "ban")?;
     let after = inner.require("after", "20").and_then(|item| item.whole(1..=MOST_AFTER));
-    let within = inner.require("within", "\"1m\"").and_then(|item| item.duration(Zero::Refused));
-    let lasts = inner.require("for", "\"10m\"").and_then(|item| lasts(&item));
+    let within =
+        inner.require("within", "\"1m\"").and_then(|item| item.duration(&Kind::TIME_ABOVE_ZERO));
+    let lasts = inner.require("for", "\"10m\"").and_then(|item| item.duration(&LASTS));
     let status = inner.plain("status");
     inner.finish();
     // If the key is wrong, it may have been meant to say who asks.
@@ -57,15 +58,6 @@ pub(super) fn ban(
         lasts: lasts?,
         answer: Arc::new(answer),
     }))
-}
-
-fn lasts(item: &Item<'_>) -> Option<Duration> {
-    let lasts = item.duration(Zero::Refused)?;
-    if lasts < SHORTEST {
-        item.reject("expected at least \"1s\": other processes read of a ban within a second");
-        return None;
-    }
-    Some(lasts)
 }
 
 /// Whether different clients may have different values.

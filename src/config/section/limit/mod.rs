@@ -31,8 +31,8 @@ use super::headers;
 use super::key::key_source;
 use super::values::{Named, named, network_item, once, once_each, pattern};
 use crate::config::reader::{
-    Count, Item, Kind, Mask, Section, SettingList, Shape, Span, Spelled, Value, Words, Zero, at,
-    field, fields, read, setting, spellings, words,
+    Count, Item, Kind, Mask, Section, SettingList, Shape, Span, Spelled, Value, Words, at, field,
+    fields, read, setting, spellings, words,
 };
 use crate::limit::algorithm::redisson::Sharing;
 use crate::limit::algorithm::sliding_log::MOST_COST;
@@ -41,7 +41,6 @@ use crate::limit::rate::{Cost, MAX_TOKENS};
 use crate::limit::{Mode, Scope};
 use crate::request::exempt::{Exempt, Exemptions};
 use crate::request::key::{KeySource, KeySpec, Missing};
-use crate::request::network::ClientPrefixes;
 use crate::request::overrides::{KeyOverrides, Part};
 use crate::request::route::{Conditions, Pattern, RouteTable};
 use crate::settings::{
@@ -70,7 +69,7 @@ pub(crate) static SETTINGS: SettingList<Spec> = &[
     field("queue", Kind::Whole(0, MAX_TOKENS - 1), Count("the rate's count"),
         "how many requests are held at most; one more is rejected"),
     field("limit", Kind::Whole(1, MAX_TOKENS), Words("required"), "requests that may be under way at once"),
-    field("lease", Kind::Duration(Zero::Allowed), Value("\"60s\""),
+    field("lease", Kind::Duration(1_000, "expected at least \"1s\": it is renewed three times in that time"), Value("\"60s\""),
         "in Redis, a slot whose proxy died is free again after this time; at least `\"1s\"`"),
     field("cost", Kind::Either(&[Kind::Whole(1, MAX_TOKENS), Kind::Table(&COST)]), Value("1"),
         "what a request takes: a number, or what a header or the response says"),
@@ -78,11 +77,11 @@ pub(crate) static SETTINGS: SettingList<Spec> = &[
         "only responses with these statuses count; requests with other statuses get back what they took"),
     setting(at!(reported), Kind::Flag, Value("false"),
         "what another proxy reports when a request is over (hits of Envoy, `used` of `/settle`) is taken whatever remains, down to 100 bursts below zero; a call that only looks is over the limit while less than one token is left"),
-    field("wait", Kind::Duration(Zero::Allowed), Value("\"0s\""),
+    field("wait", Kind::TIME, Value("\"0s\""),
         "a request that would be allowed within this time is held until then; without `wait` a leaky bucket holds as long as its queue needs, and with `\"0s\"` it holds nothing"),
     setting(at!(max_waiting), Kind::Whole(0, 1_000_000), Value("1000"),
         "requests that this process holds at once for this limit, at most half of them of one client address; more are rejected"),
-    field("exempt", Kind::Table(&EXEMPT), Words("none"),
+    setting(at!(exempt, exempt), Kind::Table(&EXEMPT), Words("none"),
         "requests that this limit does not count; one entry that fits is enough"),
     setting(at!(scope), Kind::Word(spellings::<Scope>), Value("\"cluster\""),
         "one bucket for all processes that share the store, or one for each process"),
@@ -103,7 +102,7 @@ pub(crate) static SETTINGS: SettingList<Spec> = &[
         "the name of the `RRateLimiter`; with a `key` the name is this, a colon and the key's values joined by colons"),
     field("type", Kind::Word(spellings::<Sharing>), Value("\"overall\""),
         "one budget for all clients of the limiter, or one for each process; used where Redis has no figures yet"),
-    field("keep_alive", Kind::Duration(Zero::Refused), Words("none"),
+    field("keep_alive", Kind::TIME_ABOVE_ZERO, Words("none"),
         "beside `rate`: the limiter's keys expire this long after each use, as with Redisson's `keepAliveTime`; without it they never expire. At least the rate's interval; used where Redis has no figures yet"),
 ];
 
@@ -140,8 +139,6 @@ static OF_EXEMPT: SettingList<()> = &[
 
 /// Settings of other sections that limits use.
 pub(crate) struct Inherited<'i> {
-    pub(crate) prefixes: ClientPrefixes,
-    pub(crate) loose_paths: bool,
     pub(crate) on_store_error: OnStoreError,
     pub(crate) reject: &'i AnswerSpec,
     /// The names of the tables `[jwt.NAME]`.
@@ -209,7 +206,7 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
     let reject = reject.map(|section| Arc::new(answer::of_limit(section, inherited.reject)));
     let answer = reject.as_deref().unwrap_or(inherited.reject);
     let ban = section.take("ban").and_then(|item| ban::ban(&item, sources.as_deref(), answer));
-    let exempt = section.take("exempt").and_then(|item| exempt(&item, inherited.loose_paths));
+    let (prefixes, _) = section.cx.key_form.get();
     // For messages about values that a Redisson limiter cannot have.
     let (scope, on_store_error) = (section.item("scope"), section.item("on_store_error"));
     // A default stands in for a wrong value: the settings are not used then.
@@ -224,7 +221,6 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
         on_store_error: inherited.on_store_error,
         reject,
         ban,
-        exempt: exempt.unwrap_or_default(),
         limiter,
         counting: counting.as_ref().and_then(Counting::kind),
         ..LimitSpec::new(name)
@@ -239,7 +235,7 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
     spec.key = KeySpec {
         sources: sources.iter().map(|(source, _)| source.clone()).collect::<Vec<_>>().into(),
         missing: spec.key.missing,
-        prefixes: inherited.prefixes,
+        prefixes,
     };
     spec.plans = plans::specs(&spec, &plans);
     spec.windows = plans::windows(&spec, &spec.plans);
@@ -268,14 +264,11 @@ fn sources(section: &mut Section<'_>, is_redisson: bool) -> Option<Vec<(KeySourc
     (sources.len() == items.len()).then_some(sources)
 }
 
-fn exempt(item: &Item<'_>, loose_paths: bool) -> Option<Exempt> {
+fn exempt(item: &Item<'_>) -> Option<Exempt> {
     let mut inner = item.section(&EXEMPT, "exempt")?;
     let text = |pattern: &Pattern| pattern.as_str().to_owned();
     let paths = once(&inner.list("path"), pattern, |path| Some(text(path)), text);
-    let paths = paths.into_iter().map(|(path, _)| {
-        let path = if loose_paths { path.loosened() } else { path };
-        (path, Conditions::default())
-    });
+    let paths = paths.into_iter().map(|(path, _)| (path, Conditions::default()));
     let exempt = Exemptions {
         networks: once_each(&inner.list("ip"), network_item),
         paths: RouteTable::new(paths.collect()),

@@ -12,7 +12,7 @@ use crate::config::reader::{
     fields, network,
 };
 use crate::request::key::KeySource;
-use crate::request::overrides::{Part, counted_network, of_alternative, with_table};
+use crate::request::overrides::{Part, of_alternative, with_table};
 use crate::settings::OverrideSpec;
 
 /// One of a limit's `overrides`.
@@ -102,7 +102,7 @@ fn wrong_count(item: &Item<'_>, found: usize, sources: &[(KeySource, Span)]) {
 }
 
 fn part(item: &Item<'_>, source: &KeySource, inherited: &Inherited<'_>) -> Option<Part> {
-    let Inherited { prefixes, loose_paths, .. } = *inherited;
+    let (prefixes, loose_paths) = item.cx.key_form.get();
     let expected = match source {
         KeySource::Ip => format!("expected {NETWORK}, or \"*\" for any"),
         _ => format!("expected a value of `{source}`, or \"*\" for any"),
@@ -111,16 +111,8 @@ fn part(item: &Item<'_>, source: &KeySource, inherited: &Inherited<'_>) -> Optio
         let text = &*with_table(text, source, inherited.tables);
         let (_, value, of) = of_alternative(text, source).map_err(Wrong::Because)?;
         let number = text.strip_suffix(value).unwrap_or_default();
-        if *of == KeySource::Ip
-            && value != "*"
-            && let network = network(value).map_err(|wrong| after(number, wrong))?
-            && network.prefix_len() > prefixes.of(&network)
-        {
-            let near = counted_network(&network, prefixes);
-            let version = if network.addr().is_ipv4() { 4 } else { 6 };
-            return Err(Wrong::Because(format!(
-                "IPv{version} clients are counted by `ipv{version}_prefix`: did you mean \"{number}{near}\"?"
-            )));
+        if *of == KeySource::Ip && value != "*" {
+            network(value).map_err(|wrong| after(number, wrong))?;
         }
         Part::parse(text, source, prefixes, loose_paths).map_err(Wrong::Because)
     })

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::rate::{problem, rate_text};
-use crate::config::reader::{Item, Section, Span, Wrong, Zero, one_word, words};
+use crate::config::reader::{Item, Kind, Section, Span, Wrong, one_word, words};
 use crate::limit::Scope;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::redisson::{Params, Sharing};
@@ -43,7 +43,7 @@ fn params(section: &mut Section<'_>) -> Option<Params> {
     };
     let sharing = section.take("type").and_then(|item| one_word(&item)).unwrap_or_default();
     let keep_item = section.take("keep_alive");
-    let keep_alive = keep_item.as_ref().map(|item| item.duration(Zero::Refused));
+    let keep_alive = keep_item.as_ref().map(|item| item.duration(&Kind::TIME_ABOVE_ZERO));
     let rate = rate(&rate_item)?;
     if let (Some(item), Some(Some(keep))) = (&keep_item, keep_alive)
         && keep < Duration::from_micros(rate.interval())

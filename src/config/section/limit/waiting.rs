@@ -6,7 +6,7 @@ use super::algorithm::{Counting, Family};
 use super::figures;
 use super::rate::ELSEWHERE;
 use crate::config::reader::{
-    Count, Kind, Required, Section, SettingList, Shape, Span, Zero, field, fields,
+    Count, Kind, Required, Section, SettingList, Shape, Span, field, fields,
 };
 use crate::limit::Mode;
 use crate::limit::algorithm::sliding_log::MOST_LEAD;
@@ -42,7 +42,7 @@ pub(super) fn wait(section: &mut Section<'_>, counting: Option<&Counting>) -> Ma
         }
         return if leaks { MaxWait::ENDLESS } else { MaxWait::NONE };
     };
-    let Some(wait) = item.duration(Zero::Allowed) else { return MaxWait::NONE };
+    let Some(wait) = item.duration(&Kind::TIME) else { return MaxWait::NONE };
     let wait = MaxWait::of(wait);
     if family == Some(Family::SlidingLog) && wait > MaxWait::of(Duration::from_micros(MOST_LEAD)) {
         item.reject("expected at most \"71m\": a sliding log reserves no place further ahead");

@@ -63,7 +63,6 @@ const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OP
 pub(crate) struct Known<'k> {
     pub(crate) upstreams: Names<'k>,
     pub(crate) limits: Names<'k>,
-    pub(crate) loose_paths: bool,
     /// Whether all requests come to another proxy, which only asks. Then a route needs no upstream.
     pub(crate) only_decides: bool,
 }
@@ -118,7 +117,6 @@ pub(crate) fn build(mut section: Section<'_>, known: &Known<'_>) -> RouteDraft {
     let path = section.require("path", "\"/users/{id}\"");
     let path_span = path.as_ref().map_or(section.span.clone(), |item| item.span.clone());
     let pattern = path.as_ref().and_then(pattern);
-    let pattern = pattern.map(|path| if known.loose_paths { path.loosened() } else { path });
     let conditions = Conditions {
         methods: methods(&mut section),
         host: section.take("host").and_then(|item| {

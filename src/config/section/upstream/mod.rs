@@ -10,12 +10,11 @@ use super::key::key_source;
 use super::tls::{self, UPSTREAM_TLS};
 use super::values::{Named, all, named, once};
 use crate::config::reader::{
-    Item, Kind, Required, Section, SettingList, Shape, Span, Value, Words, Zero, at, field, fields,
-    read, setting, spellings, words,
+    Item, Kind, Required, Section, SettingList, Shape, Span, Value, Words, at, field, fields, read,
+    setting, spellings, words,
 };
 use crate::limit::name::Name;
-use crate::request::key::{KeySource, KeySpec, Missing};
-use crate::request::network::ClientPrefixes;
+use crate::request::key::{KeySpec, Missing};
 use crate::settings::{Balance, OnAbort, Scheme, ServerAddress, UpstreamServer, UpstreamSpec};
 
 type Spec = UpstreamSpec;
@@ -36,7 +35,7 @@ pub(crate) static SETTINGS: SettingList<Spec> = &[
     setting(at!(idle_timeout), Kind::TIME_ABOVE_ZERO, Value("\"60s\""), "the time between two reads of a response's body"),
     setting(at!(max_requests), Kind::Whole(1, 1_000_000), Words("none"),
         "requests in flight from this process, of one client address at most half while their bodies come; up to 1000 more wait, of one address half; a tunnel no longer counts once it has begun"),
-    setting(at!(queue_timeout), Kind::Duration(Zero::Allowed), Value("\"1s\""),
+    setting(at!(queue_timeout), Kind::TIME, Value("\"1s\""),
         "the time for which a request waits because of `max_requests`; 503 past it"),
     setting(at!(retries), Kind::Whole(0, 10), Value("1"),
         "further tries where nothing was sent, or where a second try is safe; in all at most a tenth of the requests"),
@@ -77,18 +76,12 @@ static OF_SERVER: SettingList<()> = &[
     field("weight", Kind::Whole(1, 1_000), Value("1"), "the server's share of the requests, compared with the others'"),
 ];
 
-/// The upstreams. `prefixes` are the networks by which clients are counted.
-pub(crate) fn build(root: &mut Section<'_>, prefixes: ClientPrefixes) -> Vec<Named<UpstreamSpec>> {
+pub(crate) fn build(root: &mut Section<'_>) -> Vec<Named<UpstreamSpec>> {
     let system = tls::SystemRoots::new();
-    named(root, "upstreams", &UPSTREAM, |section, name| Some(one(section, name, &system, prefixes)))
+    named(root, "upstreams", &UPSTREAM, |section, name| Some(one(section, name, &system)))
 }
 
-fn one(
-    mut section: Section<'_>,
-    name: Name,
-    system: &tls::SystemRoots,
-    prefixes: ClientPrefixes,
-) -> UpstreamSpec {
+fn one(mut section: Section<'_>, name: Name, system: &tls::SystemRoots) -> UpstreamSpec {
     let servers = servers(&mut section);
     let secure = servers.iter().filter(|(server, _)| server.address.scheme == Scheme::Https);
     let secure: Vec<_> = secure.map(|(server, span)| (&server.address.endpoint, span)).collect();
@@ -96,7 +89,7 @@ fn one(
     let unused = (!servers.is_empty()).then_some(unused);
     let tls = tls::towards(&mut section, &secure, unused, system);
     let servers = servers.into_iter().map(|(server, _)| server).collect();
-    let balance = balance(&mut section, prefixes).unwrap_or_default();
+    let balance = balance(&mut section).unwrap_or_default();
     if !section.has(|name| name == "max_requests") {
         warn_unused(&section, "queue_timeout", "max_requests = 100");
     }
@@ -108,7 +101,7 @@ fn one(
 }
 
 /// `balance` and `hash_key`. `None` if one of them is wrong.
-fn balance(section: &mut Section<'_>, prefixes: ClientPrefixes) -> Option<Balance> {
+fn balance(section: &mut Section<'_>) -> Option<Balance> {
     const EXAMPLE: &str = "[\"ip\"]";
     let word: BalanceWord = section.plain("balance")?;
     let item = if word == BalanceWord::Hash {
@@ -124,19 +117,18 @@ fn balance(section: &mut Section<'_>, prefixes: ClientPrefixes) -> Option<Balanc
             return None;
         }
         let sources: Vec<_> = all(items.iter().map(key_source))?;
-        let of_body = sources.iter().position(KeySource::reads_body);
-        if let Some(part) = of_body.and_then(|at| items.get(at)) {
+        for (part, _) in items.iter().zip(&sources).filter(|(_, source)| source.reads_body()) {
             part.reject("expected another part: a body is read for limits alone");
-            return None;
         }
         Some(sources)
     });
+    let (prefixes, _) = section.cx.key_form.get();
+    let key =
+        |sources: Vec<_>| KeySpec { sources: sources.into(), missing: Missing::Skip, prefixes };
     Some(match word {
         BalanceWord::LeastRequests => Balance::LeastRequests,
         BalanceWord::RoundRobin => Balance::RoundRobin,
-        BalanceWord::Hash => {
-            Balance::Hash(KeySpec { sources: sources?.into(), missing: Missing::Skip, prefixes })
-        }
+        BalanceWord::Hash => Balance::Hash(key(sources?)),
     })
 }
 
