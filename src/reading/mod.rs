@@ -21,7 +21,7 @@ use crate::request::body_length;
 use crate::request::client::{Client, PeerAddress};
 use crate::request::host::{Host, HostError};
 use crate::request::key::{Token, View};
-use crate::request::method::{self, MethodCase};
+use crate::request::method::has_lower_case;
 use crate::request::path::{AmbiguousPath, NormalPath};
 use crate::request::route::{NoRoute, PathParams};
 use crate::settings::{RouteSpec, Settings};
@@ -102,8 +102,8 @@ pub(crate) enum BadHead {
     #[error("content-length must be a whole number")]
     Length,
     /// The method has lower-case letters. Many APIs take it for the same method in upper case.
-    #[error(transparent)]
-    MethodCase(#[from] MethodCase),
+    #[error("the method is not in upper case")]
+    MethodCase,
     /// The method is TRACE or CONNECT. The path has routes for these other methods. The list is empty if the path has
     /// no routes or cannot be read.
     #[error("no route for this method")]
@@ -184,7 +184,9 @@ fn check<'t>(
     if has_malformed_length(headers, *seen) {
         return Err(BadHead::Length);
     }
-    method::check(method)?;
+    if has_lower_case(method) {
+        return Err(BadHead::MethodCase);
+    }
     let path = settings.server.path(target.path);
     if matches!(**method, Method::TRACE | Method::CONNECT) {
         let methods = |path| settings.table.methods(&path, host.as_str(), headers);

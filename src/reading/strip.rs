@@ -4,7 +4,7 @@ use http::header::{CONTENT_LENGTH, COOKIE, HOST};
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 
 use super::fields::{Seen, is_over, remove_named};
-use crate::request::client::{Client, ClientHeader, Trust};
+use crate::request::client::{Client, ClientHeader};
 use crate::request::known_fields::{is_claim, is_protected};
 use crate::request::name::{are_alike, is_odd, remove_all};
 use crate::settings::Settings;
@@ -25,14 +25,16 @@ pub(super) fn strip_unforwarded(
             || settings.server.request_id.as_ref() == Some(name)
             || client.peer_trusted && settings.known_fields.has(name)
     });
-    let trust = &settings.server.trust;
-    match client.peer_trusted {
-        true => remove_twins(headers, seen, trust),
-        false => remove_claims(headers, seen, trust),
-    }
+    // An untrusted client must not say who it is. Trusted proxies pass on what their clients send: `tidegate-over`, and
+    // fields whose names differ from those of the proxy only in a dash, an underscore or the like. Many servers take
+    // them for the same fields.
+    let is_trusted = client.peer_trusted;
     if seen.has(Seen::CLAIM) {
-        // Trusted proxies pass on what their clients send, so this field is theirs.
-        remove_all(headers, is_over);
+        let is_foreign = |name: &HeaderName| is_claim(name) && (!is_trusted || is_odd(name));
+        remove_all(headers, |name| is_foreign(name) || is_over(name));
+    }
+    if let ClientHeader::Single(own) = &settings.server.trust.header {
+        remove_all(headers, |name| are_alike(name, own) && !(is_trusted && name == own));
     }
     if let Some(authority) = authority
         && let Ok(host) = HeaderValue::from_str(authority)
@@ -42,33 +44,6 @@ pub(super) fn strip_unforwarded(
     if version == Version::HTTP_2 {
         join_cookies(headers);
         say_length_once(headers, seen);
-    }
-}
-
-/// Whether this is the field of [`ClientHeader::Single`], in which trusted proxies name the client, or a
-/// look-alike.
-fn is_address(name: &HeaderName, trust: &Trust) -> bool {
-    matches!(&trust.header, ClientHeader::Single(single) if are_alike(name, single))
-}
-
-/// Removes the fields in which an untrusted client says who it is.
-fn remove_claims(headers: &mut HeaderMap, seen: Seen, trust: &Trust) {
-    if seen.has(Seen::CLAIM) {
-        remove_all(headers, is_claim);
-    }
-    if matches!(trust.header, ClientHeader::Single(_)) {
-        remove_all(headers, |name| is_address(name, trust));
-    }
-}
-
-/// Removes fields that a trusted proxy passed on, but did not write. Their names differ from the fields of the proxy
-/// only in a dash, an underscore or the like. Many servers take them for the same fields.
-fn remove_twins(headers: &mut HeaderMap, seen: Seen, trust: &Trust) {
-    if seen.has(Seen::CLAIM) {
-        remove_all(headers, |name| is_claim(name) && is_odd(name));
-    }
-    if let ClientHeader::Single(single) = &trust.header {
-        remove_all(headers, |name| name != single && are_alike(name, single));
     }
 }
 

@@ -86,7 +86,7 @@ fn wrong_part(head: &BadHead) -> (&'static str, Option<usize>) {
         BadHead::TransferCoding => ("transfer-encoding", None),
         BadHead::Length => ("content-length", None),
         BadHead::TooLarge { route, .. } => ("content-length", Some(*route)),
-        BadHead::MethodCase(_) | BadHead::NeverServed(_) => ("method", None),
+        BadHead::MethodCase | BadHead::NeverServed(_) => ("method", None),
         BadHead::Path(_) => ("path", None),
     }
 }

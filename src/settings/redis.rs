@@ -102,30 +102,21 @@ fn network(kind: &str, rest: &str) -> Option<RedisLocation> {
     let rest = rest.strip_prefix("//").filter(|rest| !rest.contains(is_odd))?;
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
     let path = path.strip_suffix('/').unwrap_or(path);
-    match kind {
-        "" => {
-            let (mut servers, location) = servers(authority, SERVER_PORT, path)?;
-            let topology = RedisTopology::Server(servers.pop().filter(|_| servers.is_empty())?);
-            Some(RedisLocation { topology, ..location })
-        }
-        "-sentinel" => {
-            let (master, database) = path.split_once('/').unwrap_or((path, ""));
-            if master.is_empty() || master.contains(['%', '@']) {
-                return None;
-            }
-            let (sentinels, location) = servers(authority, SENTINEL_PORT, database)?;
-            let master = master.to_owned();
-            Some(RedisLocation {
-                topology: RedisTopology::Sentinel { sentinels, master },
-                ..location
-            })
-        }
-        "-cluster" if path.is_empty() => {
-            let (servers, location) = servers(authority, SERVER_PORT, "")?;
-            Some(RedisLocation { topology: RedisTopology::Cluster(servers), ..location })
-        }
-        _ => None,
-    }
+    let (port, master, database) = match (kind, path.split_once('/')) {
+        ("", _) => (SERVER_PORT, None, path),
+        ("-cluster", None) if path.is_empty() => (SERVER_PORT, None, path),
+        ("-sentinel", Some((master, database))) => (SENTINEL_PORT, Some(master), database),
+        ("-sentinel", None) => (SENTINEL_PORT, Some(path), ""),
+        _ => return None,
+    };
+    let (mut servers, location) = servers(authority, port, database)?;
+    let topology = match master {
+        Some(master) if master.is_empty() || master.contains(['%', '@']) => return None,
+        Some(master) => RedisTopology::Sentinel { sentinels: servers, master: master.to_owned() },
+        None if kind == "-cluster" => RedisTopology::Cluster(servers),
+        None => RedisTopology::Server(servers.pop().filter(|_| servers.is_empty())?),
+    };
+    Some(RedisLocation { topology, ..location })
 }
 
 /// The hosts of a list, and the login and database that all of them have. The library for Redis reads each host as the

@@ -5,7 +5,6 @@
 //! the rest is read.
 
 mod rfc7239;
-mod x_forwarded_for;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -96,15 +95,18 @@ impl Trust {
     }
 
     /// The client of a request that came from this trusted proxy, as [`Trust::client`] finds it in this header.
-    pub(crate) fn client_behind(
+    pub(crate) fn client_behind<'h>(
         &self,
         proxy: IpAddr,
         header: &ClientHeader,
-        headers: &HeaderMap,
+        headers: &'h HeaderMap,
     ) -> Client {
         match header {
             ClientHeader::XForwardedFor => {
-                self.follow(proxy, x_forwarded_for::nearest_first(headers))
+                // An empty element is unreadable too: a proxy that did not know its client may have written it.
+                let lines = headers.get_all("x-forwarded-for").iter().rev();
+                let elements = |line: &'h HeaderValue| line.as_bytes().rsplit(|byte| *byte == b',');
+                self.follow(proxy, lines.flat_map(elements).map(address))
             }
             ClientHeader::Forwarded => self.follow(proxy, rfc7239::nearest_first(headers)),
             ClientHeader::Single(name) => self.follow(proxy, single(headers, name).into_iter()),

@@ -42,58 +42,36 @@ fn is_escaped(before: &[u8]) -> bool {
     before.iter().rev().take_while(|byte| **byte == b'\\').count() % 2 == 1
 }
 
-/// `name=value`, with the value without quotes, and the text after the semicolon.
-struct ForwardedPair<'e> {
-    name: &'e [u8],
-    value: Vec<u8>,
-    after: Option<&'e [u8]>,
-}
-
-/// The address in an element's `for`; `None` if `for` comes twice.
+/// The address in an element's `for`; `None` if `for` comes twice, or if a pair cannot be read.
 fn node(element: &[u8]) -> Option<IpAddr> {
     let mut found = None;
-    let mut rest = Some(element);
-    while let Some(text) = rest {
+    let mut rest = element.trim_ascii_start();
+    while let [first, after @ ..] = rest {
         // A pair may be missing although its semicolon is there.
-        match text.trim_ascii_start().split_first() {
-            None => break,
-            Some((b';', after)) => {
-                rest = Some(after);
-                continue;
-            }
-            Some(_) => {}
+        if *first == b';' {
+            rest = after.trim_ascii_start();
+            continue;
         }
-        let ForwardedPair { name, value, after } = pair(text)?;
+        let (name, value) = rest.split_at(rest.iter().position(|byte| *byte == b'=')?);
+        let name = name.trim_ascii();
+        let (value, after) = match value.get(1..)? {
+            [b'"', string @ ..] => quoted(string)?,
+            value => {
+                let end = value.iter().position(|byte| *byte == b';').unwrap_or(value.len());
+                let (value, after) = value.split_at(end);
+                (value.trim_ascii_end().to_vec(), after)
+            }
+        };
+        rest = after.trim_ascii_start();
+        if !is_token(name) || !matches!(rest, [] | [b';', ..]) {
+            return None;
+        }
         if name.eq_ignore_ascii_case(b"for") && found.replace(value).is_some() {
             return None;
         }
-        rest = after;
     }
     let value = found?;
     address(&value).or_else(|| address(without_hidden_port(&value)?))
-}
-
-fn pair(text: &[u8]) -> Option<ForwardedPair<'_>> {
-    let equals = text.iter().position(|byte| *byte == b'=')?;
-    let name = text.get(..equals)?.trim_ascii();
-    if !is_token(name) {
-        return None;
-    }
-    let value = text.get(equals + 1..)?;
-    let (value, rest_of_pair) = match value.strip_prefix(b"\"") {
-        Some(string) => quoted(string)?,
-        None => {
-            let end = value.iter().position(|byte| *byte == b';').unwrap_or(value.len());
-            let (value, rest_of_pair) = value.split_at_checked(end)?;
-            (value.trim_ascii_end().to_vec(), rest_of_pair)
-        }
-    };
-    let after = match rest_of_pair.trim_ascii_start().split_first() {
-        None => None,
-        Some((b';', after)) => Some(after),
-        Some(_) => return None,
-    };
-    Some(ForwardedPair { name, value, after })
 }
 
 /// Whether this may be a name (RFC 9110, 5.6.2). `x;for` is no name: a second `for` would be hidden in it.

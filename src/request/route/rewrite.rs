@@ -52,24 +52,20 @@ impl Rewrite {
 }
 
 fn part(segment: Segment, pattern: &Pattern) -> Result<RewritePart, String> {
-    let found = pattern.segments().iter().enumerate().find(|(_, it)| it.name() == segment.name());
-    let pattern = pattern.as_str();
-    match (segment, found) {
-        (Segment::Literal(text), _) => Ok(RewritePart::Literal(text)),
-        (Segment::Param(_), Some((index, Segment::Param(_)))) => Ok(RewritePart::Param(index)),
-        (Segment::Rest(_), Some((index, Segment::Rest(_)))) => Ok(RewritePart::Rest(index)),
-        (Segment::Param(name), Some(_)) => {
+    let (star, name) = match segment {
+        Segment::Literal(text) => return Ok(RewritePart::Literal(text)),
+        Segment::Param(name) => ("", name),
+        Segment::Rest(name) => ("*", name),
+    };
+    let mut segments = pattern.segments().iter().enumerate();
+    match segments.find(|(_, segment)| segment.name() == Some(&name)) {
+        Some((index, Segment::Rest(_))) if star == "*" => Ok(RewritePart::Rest(index)),
+        Some((index, Segment::Param(_))) if star.is_empty() => Ok(RewritePart::Param(index)),
+        Some((_, Segment::Rest(_))) => {
             Err(format!("`{name}` stands for several segments: write `{{*{name}}}`"))
         }
-        (Segment::Rest(name), Some(_)) => {
-            Err(format!("`{name}` stands for one segment: write `{{{name}}}`"))
-        }
-        (Segment::Param(name), None) => {
-            Err(format!("the route's path `{pattern}` has no `{{{name}}}`"))
-        }
-        (Segment::Rest(name), None) => {
-            Err(format!("the route's path `{pattern}` has no `{{*{name}}}`"))
-        }
+        Some(_) => Err(format!("`{name}` stands for one segment: write `{{{name}}}`")),
+        None => Err(format!("the route's path `{}` has no `{{{star}{name}}}`", pattern.as_str())),
     }
 }
 

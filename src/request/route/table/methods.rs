@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use http::{HeaderMap, Method};
 
-use super::{NoRoute, PathTarget, RouteTable};
+use super::{PathTarget, RouteTable};
 use crate::request::method::USUAL;
 use crate::request::path::NormalPath;
 
@@ -32,18 +32,5 @@ impl RouteTable {
         allowed.sort_unstable_by(|one, other| one.as_str().cmp(other.as_str()));
         allowed.dedup();
         allowed
-    }
-
-    pub(super) fn why_none(
-        &self,
-        path: &NormalPath<'_>,
-        host: &str,
-        headers: &HeaderMap,
-    ) -> NoRoute {
-        let allowed = self.methods(path, host, headers);
-        match allowed.is_empty() {
-            true => NoRoute::NotFound,
-            false => NoRoute::MethodNotAllowed(allowed),
-        }
     }
 }

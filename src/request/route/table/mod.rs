@@ -154,10 +154,10 @@ impl RouteTable {
                 false => ControlFlow::Continue(()),
             }
         });
-        match found {
-            ControlFlow::Break(route) => Ok(route),
-            ControlFlow::Continue(()) => Err(self.why_none(path, host, headers)),
-        }
+        found.break_value().ok_or_else(|| match self.methods(path, host, headers) {
+            none if none.is_empty() => NoRoute::NotFound,
+            allowed => NoRoute::MethodNotAllowed(allowed),
+        })
     }
 
     /// Whether a route without conditions matches the path.
