@@ -127,31 +127,30 @@ pub fn load_from(
     overrides: &Overrides,
 ) -> Result<Loaded, Problems> {
     let name = path.display().to_string();
-    match file {
-        Ok(bytes) => parse(&name, text_of(&name, &bytes)?, env, overrides),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => match &overrides.upstream {
-            Some(_) if overrides.names_file => {
-                Err(one(&name, Problem::general(format!("there is no {name}")).help(WITHOUT_NAME)))
-            }
-            Some(_) => {
-                let mut loaded = parse(&name, WITHOUT_FILE, env, overrides)?;
-                let title = "everything is forwarded, and nothing is limited";
-                loaded.warnings = one(
-                    &name,
-                    Problem::general(format!("there is no {name}: {title}")).into_warning(),
-                );
-                Ok(loaded)
-            }
-            None => {
-                let missing = Problem::general(format!("there is no {name}"));
-                // Without the default file, the user has perhaps no file yet, and the advice helps. A user who names
-                // another file has one.
-                let has_advice = name == DEFAULT_FILE;
-                Err(one(&name, if has_advice { missing.help(WITHOUT_ANY) } else { missing }))
-            }
-        },
-        Err(error) => Err(one(&name, Problem::general(format!("cannot read {name}: {error}")))),
+    let error = match file {
+        Ok(bytes) => return parse(&name, text_of(&name, &bytes)?, env, overrides),
+        Err(error) => error,
+    };
+    if error.kind() != io::ErrorKind::NotFound {
+        return Err(one(&name, Problem::general(format!("cannot read {name}: {error}"))));
     }
+    let missing = Problem::general(format!("there is no {name}"));
+    if overrides.upstream.is_some() && !overrides.names_file {
+        let mut loaded = parse(&name, WITHOUT_FILE, env, overrides)?;
+        let title = format!("there is no {name}: everything is forwarded, and nothing is limited");
+        loaded.warnings = one(&name, Problem::general(title).into_warning());
+        return Ok(loaded);
+    }
+    Err(one(
+        &name,
+        match &overrides.upstream {
+            Some(_) => missing.help(WITHOUT_NAME),
+            // Without the default file, the user has perhaps no file yet, and the advice helps. A user who names another
+            // file has one.
+            None if name == DEFAULT_FILE => missing.help(WITHOUT_ANY),
+            None => missing,
+        },
+    ))
 }
 
 /// Makes the configuration from `text`. Messages name `file_name` as the file. A relative path in `text`

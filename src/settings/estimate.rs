@@ -1,7 +1,6 @@
 //! The estimate: the tokens that a request takes before its response says how many it used.
 
 use std::fmt;
-use std::str::FromStr;
 
 use crate::limit::rate::{Cost, MAX_TOKENS};
 
@@ -45,30 +44,21 @@ const PLACES: usize = 6;
 const MILLION: u64 = 1_000_000;
 
 impl TokensPerByte {
+    /// `None` if the text is no such number.
+    pub(crate) fn new(text: &str) -> Option<Self> {
+        let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+        let is_number = |part: &str| !part.is_empty() && part.bytes().all(|it| it.is_ascii_digit());
+        if !is_number(whole) || !is_number(fraction) || fraction.len() > PLACES {
+            return None;
+        }
+        let millionths = format!("{whole}{fraction:0<PLACES$}").parse().ok()?;
+        (1..=MAX_TOKENS * MILLION).contains(&millionths).then_some(Self { millionths })
+    }
+
     /// The tokens for these bytes, rounded up.
     fn tokens(self, bytes: u64) -> u64 {
         let millionths = u128::from(bytes) * u128::from(self.millionths);
         u64::try_from(millionths.div_ceil(MILLION.into())).unwrap_or(u64::MAX)
-    }
-}
-
-/// The error for a text that is no [`TokensPerByte`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NoTokensPerByte;
-
-impl FromStr for TokensPerByte {
-    type Err = NoTokensPerByte;
-
-    fn from_str(text: &str) -> Result<Self, NoTokensPerByte> {
-        let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
-        let is_number = |part: &str| !part.is_empty() && part.bytes().all(|it| it.is_ascii_digit());
-        if !is_number(whole) || !is_number(fraction) || fraction.len() > PLACES {
-            return Err(NoTokensPerByte);
-        }
-        let millionths =
-            format!("{whole}{fraction:0<PLACES$}").parse().map_err(|_| NoTokensPerByte)?;
-        let is_sound = (1..=MAX_TOKENS * MILLION).contains(&millionths);
-        is_sound.then_some(Self { millionths }).ok_or(NoTokensPerByte)
     }
 }
 
@@ -108,11 +98,11 @@ mod tests {
             ("", None),
             ("99999999999999999999", None),
         ] {
-            let rate = text.parse::<TokensPerByte>().ok().map(|rate| rate.to_string());
+            let rate = TokensPerByte::new(text).map(|rate| rate.to_string());
             assert_eq!(rate.as_deref(), written, "{text}");
         }
-        assert!(MAX_TOKENS.to_string().parse::<TokensPerByte>().is_ok());
-        assert!((MAX_TOKENS + 1).to_string().parse::<TokensPerByte>().is_err());
+        assert!(TokensPerByte::new(&MAX_TOKENS.to_string()).is_some());
+        assert!(TokensPerByte::new(&(MAX_TOKENS + 1).to_string()).is_none());
     }
 
     #[test]
@@ -132,7 +122,7 @@ mod tests {
             ("1000000000", 1, Some(u64::MAX), MAX_TOKENS),
         ] {
             let at_least = Cost::new(at_least).unwrap();
-            let found = Estimate { at_least, per_byte: rate.parse().ok() }.of(|| length);
+            let found = Estimate { at_least, per_byte: TokensPerByte::new(rate) }.of(|| length);
             assert_eq!(found.get(), estimate, "{rate} {length:?}");
         }
         let fixed = Estimate { at_least: Cost::new(7).unwrap(), per_byte: None };

@@ -24,8 +24,8 @@ impl Sections<'_> {
     /// Limits by address if all clients may have the load balancer's address, and limits by certificate
     /// if clients are not asked for one.
     pub(super) fn sources_without_values(&self) {
-        let networks: Option<BTreeSet<_>> =
-            self.listened().map(|address| private_network(address.ip())).collect();
+        let listened = self.listened().filter_map(|(address, _)| Some(address.tcp()?.ip()));
+        let networks: Option<BTreeSet<_>> = listened.map(private_network).collect();
         // `None` if an address is not in a private network.
         let networks = networks.filter(|networks| !networks.is_empty());
         let hidden = networks.filter(|_| self.server.trust.networks.is_empty());

@@ -1,7 +1,6 @@
 //! Checks across sections. `assembly` calls them when all sections are read. For example: every limit is
 //! used, every route can match, and no upstream is tidegate itself.
 
-mod jwt;
 mod keys;
 mod plans;
 
@@ -14,8 +13,8 @@ use super::section::limit::LimitDraft;
 use super::section::route::RouteDraft;
 use super::section::values::{Named, Names};
 use crate::request::key::KeySource;
-use crate::request::route::{Pattern, RouteTable};
-use crate::settings::{Action, Balance, CostSpec, DecideSpec, Endpoint, LimitSpec, ListenAddress};
+use crate::request::route::RouteTable;
+use crate::settings::{Action, Balance, CostSpec, DecideSpec, Endpoint, ListenAddress};
 
 impl Sections<'_> {
     pub(super) fn check(&self) {
@@ -75,6 +74,42 @@ impl Sections<'_> {
         limits.chain(hashed).chain(plans)
     }
 
+    /// Reports claims in keys if the file has no `[jwt.NAME]`, a `plans.jwt` that is no table, and tables whose claims no
+    /// key has.
+    fn claims(&self) {
+        let mut is_read = false;
+        for (_, part, span) in self.parts() {
+            let alternatives = part.alternatives();
+            let Some(claim) = alternatives.iter().find(|it| matches!(it, KeySource::Jwt(_))) else {
+                continue;
+            };
+            is_read = true;
+            if self.jwt.is_empty() {
+                let title =
+                    format!("`{claim}` is read from a token, and the file has no `[jwt.NAME]`");
+                self.cx.error(span, title, "expected a table that says whose tokens are believed").help(
+                    "add `[jwt.main]` with `keys = \"https://login.example.com/keys\"`, where the keys of \
+                     the tokens' issuer are",
+                );
+            }
+        }
+        let tables = Names::new("jwt", self.jwt.iter().map(|table| table.name.as_str()));
+        if let Some((name, span)) = self.plans.as_ref().and_then(|plans| plans.jwt.as_ref())
+            && tables.index(name.as_str()).is_none()
+        {
+            let title = format!("there is no table `[jwt.{name}]`");
+            self.cx.error(span, title, tables.instead(Some(name.as_str())));
+        }
+        if !is_read && !self.cx.has_errors() {
+            for table in &self.jwt {
+                let title = format!("nothing reads the tokens of `[jwt.{}]`", table.name);
+                let expected =
+                    "expected a part `jwt:CLAIM` in the `key` of a limit, or as `plans.by`";
+                self.cx.warning(&table.span, title, expected);
+            }
+        }
+    }
+
     /// The limits that routes or all requests have, by their indexes.
     fn used_limits(&self) -> HashSet<usize> {
         let used = self.routes.iter().flat_map(|route| &route.limits).chain(&self.everywhere);
@@ -86,15 +121,14 @@ impl Sections<'_> {
         let (DecideSpec { listen: Some(_), .. }, span) = &self.decide else { return };
         let no_end = "slots, costs of responses and `count_when` need the end of a request, which these calls do not report";
         let no_body = "`missing` decides about their requests; `/check` has `body`";
-        let reads_body = |it: &LimitSpec| !it.awaits_end() && it.key.body_fields().count() > 0;
-        type IsLacking = fn(&LimitSpec) -> bool;
-        let needs: [(&str, &str, IsLacking); 2] = [
-            ("leave limits out", no_end, LimitSpec::awaits_end),
-            ("have no body for limits", no_body, reads_body),
-        ];
-        for (lack, expected, is_lacking) in needs {
-            let lacking = self.drafts().filter(|draft| draft.on && is_lacking(&draft.spec));
-            let names: Vec<_> = lacking.map(|draft| draft.spec.name.as_str()).collect();
+        let specs = self.drafts().filter(|draft| draft.on).map(|draft| &draft.spec);
+        let (without_end, others): (Vec<_>, Vec<_>) = specs.partition(|it| it.awaits_end());
+        let by_body = others.into_iter().filter(|it| it.key.body_fields().count() > 0).collect();
+        for (lack, expected, limits) in [
+            ("leave limits out", no_end, without_end),
+            ("have no body for limits", no_body, by_body),
+        ] {
+            let names: Vec<_> = limits.iter().map(|limit| limit.name.as_str()).collect();
             if !names.is_empty() {
                 let names = enumerate(names, "and");
                 let title = format!("Envoy, `/auth-request` and `/forward-auth` {lack}: {names}");
@@ -162,7 +196,7 @@ impl Sections<'_> {
             for (source, span) in limit.alternatives() {
                 let KeySource::Param(param) = source else { continue };
                 let (lack, expected) = match path {
-                    Some(path) if has_param(path, param) => continue,
+                    Some(path) if path.params().any(|known| known == param) => continue,
                     Some(path) => (
                         "this route lacks",
                         format!("expected `{{{param}}}` in its path, {}", path.as_str()),
@@ -180,48 +214,32 @@ impl Sections<'_> {
 
     /// An upstream that is tidegate itself.
     fn loops(&self) {
+        let decide = self.decide.0.listen.iter().map(|it| (it.clone(), "decide.listen"));
+        let listened: Vec<_> = self.listened().chain(decide).collect();
         for Named { name, span, value } in &self.upstreams {
             for server in value.iter().flat_map(|spec| &spec.servers) {
+                let is_it = |(listen, _): &&(ListenAddress, &str)| match &server.address.endpoint {
+                    Endpoint::Unix(path) => *listen == ListenAddress::Unix(path.clone()),
+                    Endpoint::Tcp { host, port } => {
+                        listen.tcp().is_some_and(|listen| is_at(listen, host, *port))
+                    }
+                };
+                let Some((listen, field)) = listened.iter().find(is_it) else { continue };
                 let title = format!("the upstream \"{name}\" is tidegate itself");
                 let url = &server.address.url;
-                let expected =
-                    |what| format!("{url} is where it listens: expected the API's {what}");
-                match &server.address.endpoint {
-                    Endpoint::Unix(path) => {
-                        let socket = ListenAddress::Unix(path.clone());
-                        let (decide, _) = &self.decide;
-                        let mut listen = self.server.listen.iter().chain(&decide.listen);
-                        if listen.any(|listen| *listen == socket) {
-                            self.cx.error(span, title, expected("socket"));
-                        }
-                    }
-                    Endpoint::Tcp { host, port } => {
-                        let (decide, _) = &self.decide;
-                        let asked = decide.listen.iter().filter_map(ListenAddress::tcp);
-                        let mut listened = self.listened().chain(asked.clone());
-                        let Some(listen) = listened.find(|it| is_at(it, host, *port)) else {
-                            continue;
-                        };
-                        let is_clear =
-                            self.server.listen.iter().any(|clear| clear.tcp() == Some(listen));
-                        let field = match is_clear {
-                            true => "server.listen",
-                            false if asked.clone().any(|it| it == listen) => "decide.listen",
-                            false => "server.tls.listen",
-                        };
-                        self.cx
-                            .error(span, title, expected("address"))
-                            .help(format!("to listen elsewhere than on {listen}, set `{field}`"));
-                    }
-                }
+                let expected = format!("{url} is where it listens: expected the API's address");
+                self.cx
+                    .error(span, title, expected)
+                    .help(format!("to listen elsewhere than on {listen}, set `{field}`"));
             }
         }
     }
 
-    /// The addresses on the network that the server listens on, with TLS and without.
-    fn listened(&self) -> impl Iterator<Item = &SocketAddr> {
-        let clear = self.server.listen.iter().filter_map(ListenAddress::tcp);
-        clear.chain(self.server.tls.iter().flat_map(|tls| &tls.listen))
+    /// The addresses for clients, each with its field.
+    fn listened(&self) -> impl Iterator<Item = (ListenAddress, &'static str)> {
+        let clear = self.server.listen.iter().map(|it| (it.clone(), "server.listen"));
+        let tls = self.server.tls.iter().flat_map(|tls| &tls.listen);
+        clear.chain(tls.map(|it| (ListenAddress::Tcp(*it), "server.tls.listen")))
     }
 
     /// Routes that never match, because another route takes all of their requests first.
@@ -274,9 +292,4 @@ fn upstream_of(route: &RouteDraft) -> Option<usize> {
         Some(Action::Forward { upstream, .. }) => usize::try_from(*upstream).ok(),
         Some(Action::Respond { .. } | Action::Decide) | None => None,
     }
-}
-
-/// Whether a path has this parameter.
-fn has_param(path: &Pattern, param: &str) -> bool {
-    path.params().any(|known| known == param)
 }

@@ -180,6 +180,15 @@ impl<'c> Item<'c> {
         parse(&text).map_err(reject).ok()
     }
 
+    /// Like [`Self::parse`], if `expected` says enough about a text that is not read.
+    pub(crate) fn form<T>(
+        &self,
+        expected: &str,
+        read: impl FnOnce(&str) -> Option<T>,
+    ) -> Option<T> {
+        self.parse(expected, |text| read(text).ok_or(Wrong::Expected))
+    }
+
     /// Whether a message may show the text. It may not if the text may be a secret: the text came from
     /// the environment, or [`Item::secret`] marks the value.
     pub(crate) fn is_shown(&self) -> bool {

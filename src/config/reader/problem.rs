@@ -151,24 +151,16 @@ impl Problems {
     /// count from 1, columns in characters. A line never quotes text of the file that may be a secret.
     pub fn lines(&self) -> impl Iterator<Item = String> {
         self.list.iter().map(|problem| {
-            let mut line = String::new();
-            if let Some(span) = &problem.span {
+            let Problem { title, expected, .. } = problem;
+            let place = problem.span.as_ref().map(|span| {
                 let (row, column) = self.position(span);
-                line = format!("{}:{row}:{column}: ", self.file);
-            }
-            if problem.severity == Severity::Warning {
-                line.push_str("warning: ");
-            }
-            line.push_str(&problem.title);
-            if !problem.expected.is_empty() {
-                line.push_str(": ");
-                line.push_str(&problem.expected);
-            }
-            if let Some(help) = &problem.help {
-                line.push_str("; ");
-                line.push_str(help);
-            }
-            line
+                format!("{}:{row}:{column}: ", self.file)
+            });
+            let place = place.unwrap_or_default();
+            let kind = if problem.severity == Severity::Warning { "warning: " } else { "" };
+            let colon = if expected.is_empty() { "" } else { ": " };
+            let help = problem.help.as_ref().map_or(String::new(), |help| format!("; {help}"));
+            format!("{place}{kind}{title}{colon}{expected}{help}")
         })
     }
 

@@ -191,7 +191,7 @@ impl<'c> Section<'c> {
         match self.nearest(name) {
             Some(near) => {
                 let problem = self.cx.error(span, title, format!("did you mean `{near}`?"));
-                match self.called_elsewhere(name).and_then(|field| field.help) {
+                match self.called_elsewhere(name).and_then(|(_, _, help)| *help) {
                     Some(help) => problem.help(help),
                     None => problem,
                 }
@@ -206,13 +206,13 @@ impl<'c> Section<'c> {
     }
 
     fn nearest(&self, found: &str) -> Option<&'static str> {
-        let elsewhere = self.called_elsewhere(found).map(|field| field.ours);
+        let elsewhere = self.called_elsewhere(found).map(|(_, ours, _)| *ours);
         elsewhere.or_else(|| nearest(found, self.fields.iter().map(|field| field.name)))
     }
 
     fn called_elsewhere(&self, found: &str) -> Option<&'static Elsewhere> {
         let plain = found.to_lowercase().replace(['_', '-'], "");
-        self.elsewhere.iter().find(|field| field.name == plain)
+        self.elsewhere.iter().find(|(name, ..)| *name == plain)
     }
 }
 

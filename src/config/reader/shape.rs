@@ -17,16 +17,9 @@ pub(crate) struct Shape {
     pub(crate) not_both: &'static [&'static str],
 }
 
-/// The name that a field has in other programs.
-#[derive(Debug)]
-pub(crate) struct Elsewhere {
-    /// The name in lower case, without `_` and `-`.
-    pub(crate) name: &'static str,
-    /// The field here.
-    pub(crate) ours: &'static str,
-    /// What else is different here.
-    pub(crate) help: Option<&'static str>,
-}
+/// The name that a field has in other programs, in lower case, without `_` and `-`; the field here; and what else is
+/// different here.
+pub(crate) type Elsewhere = (&'static str, &'static str, Option<&'static str>);
 
 impl Shape {
     pub(crate) const fn new(title: &'static str, fields: fn() -> Vec<&'static Field>) -> Self {

@@ -5,8 +5,8 @@ use mediatype::MediaType;
 
 use super::values::once;
 use crate::config::reader::{
-    Item, Kind, Section, SettingList, Shape, Spelled as _, Value, Words, Wrong, at, enumerate,
-    fields, nearest, one_word, read, setting, spellings, words,
+    Item, Kind, Section, SettingList, Shape, Spelled as _, Value, Words, at, enumerate, fields,
+    nearest, one_word, read, setting, spellings, words,
 };
 use crate::settings::RetryJitter;
 use crate::settings::{AnswerBody, AnswerHeaders, AnswerSpec, BodyTemplate};
@@ -64,11 +64,11 @@ fn headers(item: &Item<'_>) -> Option<AnswerHeaders> {
 }
 
 fn jitter(item: &Item<'_>) -> Option<RetryJitter> {
-    item.parse("expected a whole percentage from \"0%\" to \"100%\", as in \"20%\"", |text| {
+    item.form("expected a whole percentage from \"0%\" to \"100%\", as in \"20%\"", |text| {
         let digits =
             text.strip_suffix('%').filter(|it| it.bytes().all(|byte| byte.is_ascii_digit()));
         let percent = digits.and_then(|digits| digits.parse().ok());
-        percent.and_then(RetryJitter::of_percent).ok_or(Wrong::Expected)
+        percent.and_then(RetryJitter::of_percent)
     })
 }
 
@@ -102,8 +102,7 @@ fn unknown_names(text: &str) -> impl Iterator<Item = &str> {
 }
 
 fn content_type(item: &Item<'_>) -> Option<HeaderValue> {
-    item.parse("expected a media type, as in \"application/json\"", |text| {
-        let value = HeaderValue::from_str(text).ok().filter(|_| MediaType::parse(text).is_ok());
-        value.ok_or(Wrong::Expected)
+    item.form("expected a media type, as in \"application/json\"", |text| {
+        HeaderValue::from_str(text).ok().filter(|_| MediaType::parse(text).is_ok())
     })
 }

@@ -7,8 +7,7 @@ use http::{HeaderName, HeaderValue};
 
 use super::values::{header_name, host};
 use crate::config::reader::{
-    Context, FieldEntry, Item, Kind, Section, SettingList, Shape, Span, Value, Words, Wrong, field,
-    fields,
+    Context, FieldEntry, Item, Kind, Section, SettingList, Shape, Span, Value, Words, field, fields,
 };
 use crate::settings::HeaderChanges;
 
@@ -50,7 +49,11 @@ fn read_values(
     let mut first_spans: HashMap<HeaderName, &Span> = HashMap::new();
     let mut values = Vec::new();
     for entry in &entries {
-        let Some(name) = name(section, entry) else { continue };
+        let Ok(name) = HeaderName::from_bytes(entry.name.as_bytes()) else {
+            let title = format!("\"{}\" is no header's name", entry.name.escape_debug());
+            section.cx.error(&entry.name_span, title, "expected letters, digits and `-`");
+            continue;
+        };
         let first = *first_spans.entry(name.clone()).or_insert(&entry.name_span);
         if *first != entry.name_span {
             section
@@ -73,17 +76,12 @@ pub(super) fn changes(section: &mut Section<'_>, field: &'static str) -> Option<
         name if is_of_request && *name == HOST => host(&entry.item.clone().secret()),
         _ => value(&entry.item),
     };
-    let mut changes = HeaderChanges {
+    let removed = |item: &Item<'_>| header_name(item).filter(|name| !is_own(cx, name, &item.span));
+    let changes = HeaderChanges {
         set: read_values(&mut inner, "set", changed),
         add: read_values(&mut inner, "add", changed),
-        remove: Vec::new(),
+        remove: inner.list("remove").iter().filter_map(removed).collect(),
     };
-    for item in inner.list("remove") {
-        let Some(name) = header_name(&item) else { continue };
-        if !is_own(item.cx, &name, &item.span) {
-            changes.remove.push(name);
-        }
-    }
     let touched = changes.add.iter().map(|(name, _)| name).chain(&changes.remove);
     if is_of_request && touched.clone().any(|name| *name == HOST) {
         inner.fault(
@@ -95,34 +93,17 @@ pub(super) fn changes(section: &mut Section<'_>, field: &'static str) -> Option<
     Some(changes)
 }
 
-fn name(section: &Section<'_>, entry: &FieldEntry<'_>) -> Option<HeaderName> {
-    let Ok(name) = HeaderName::from_bytes(entry.name.as_bytes()) else {
-        section.cx.error(
-            &entry.name_span,
-            format!("\"{}\" is no header's name", entry.name.escape_debug()),
-            "expected letters, digits and `-`",
-        );
-        return None;
-    };
-    Some(name)
-}
-
 fn is_own(cx: &Context<'_>, name: &HeaderName, span: &Span) -> bool {
     let own = OWN.contains(&name.as_str());
     if own {
-        cx.error(
-            span,
-            format!("`{name}` cannot be changed"),
-            "the proxy sets it for each connection and message: remove it here",
-        );
+        let expected = "the proxy sets it for each connection and message: remove it here";
+        cx.error(span, format!("`{name}` cannot be changed"), expected);
     }
     own
 }
 
 fn value(item: &Item<'_>) -> Option<HeaderValue> {
     const EXPECTED: &str = "expected a text of visible ASCII, no space at either end";
-    item.clone().secret().parse(EXPECTED, |text| {
-        let value = HeaderValue::from_str(text).ok().filter(|_| text.trim() == text);
-        value.ok_or(Wrong::Expected)
-    })
+    let read = |text: &str| HeaderValue::from_str(text).ok().filter(|_| text.trim() == text);
+    item.clone().secret().form(EXPECTED, read)
 }

@@ -8,7 +8,7 @@ use http::uri::PathAndQuery;
 use jsonwebtoken::{Algorithm, AlgorithmFamily};
 
 use super::tls::{self, SystemRoots};
-use super::upstream::{NO_LOGIN, UPSTREAM, server_address};
+use super::upstream::{UPSTREAM, server_address};
 use super::values::{Named, file_fault, header_name, named, named_file, once_each};
 use crate::config::reader::{
     Item, Kind, Mask, Required, Section, SettingList, Shape, Value, Words, Wrong, at, field,
@@ -151,12 +151,7 @@ fn secret(mut section: Section<'_>) -> Option<KeySetLocation> {
 }
 
 fn url(item: &Item<'_>, system: &SystemRoots) -> Option<JwksUrl> {
-    // The text in front of `@` may be a password.
-    if item.text()?.contains('@') {
-        item.clone().secret().reject(NO_LOGIN);
-        return None;
-    }
-    let (server, path) = item.parse(URL, |text| {
+    let (server, path) = super::values::url(item, URL, |text| {
         let uri = text.parse::<Uri>().map_err(|_| Wrong::Expected)?.into_parts();
         let (scheme, authority) = uri.scheme.zip(uri.authority).ok_or(Wrong::Expected)?;
         let server = server_address(&format!("{scheme}://{authority}"))?;
@@ -188,17 +183,12 @@ fn is_here(host: &str) -> bool {
 }
 
 fn cookie(item: &Item<'_>) -> Option<KeySource> {
-    item.parse("expected the name of a cookie", |name| {
-        format!("cookie:{name}").parse().map_err(|_| Wrong::Expected)
-    })
+    item.form("expected the name of a cookie", |name| format!("cookie:{name}").parse().ok())
 }
 
 fn text(item: &Item<'_>) -> Option<String> {
-    const EXPECTED: &str = "expected a text that is not empty";
-    item.parse(EXPECTED, |text| match text.is_empty() {
-        true => Err(Wrong::Expected),
-        false => Ok(text.to_owned()),
-    })
+    let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    item.form("expected a text that is not empty", some)
 }
 
 fn audience(item: &Item<'_>) -> Option<Vec<String>> {

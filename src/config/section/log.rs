@@ -7,9 +7,9 @@ use crate::config::reader::{
 use crate::settings::filter::{LEVELS, LogFilter, LogFilterError};
 use crate::settings::{KeyDisplay, LogFormat, LogSpec, ThrottleLog};
 
-pub(crate) static LOG: Shape = Shape::new("[log]", || fields(SETTINGS));
-
 type Spec = LogSpec;
+
+pub(crate) static LOG: Shape = Shape::new("[log]", || fields(SETTINGS));
 
 #[rustfmt::skip]
 pub(crate) static SETTINGS: SettingList<Spec> = &[

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::key::key_source;
 use super::values::{file_fault, named_file};
 use crate::config::reader::{
-    Item, Kind, Required, Section, SettingList, Shape, Span, Words, Wrong, field, fields,
+    Item, Kind, Required, Section, SettingList, Shape, Span, Words, field, fields,
 };
 use crate::limit::name::Name;
 use crate::plans::{PlanFile, PlanRule};
@@ -57,7 +57,7 @@ pub(crate) fn build(root: &mut Section<'_>) -> Option<PlansDraft> {
     draft.file = file.and_then(|(item, by)| Some((file_of(&item, by, loose_paths)?, item.span)));
     let mut name = |field, expected| {
         let item = section.take(field)?;
-        let name = item.parse(expected, |text| Name::new(text).ok_or(Wrong::Expected))?;
+        let name = item.form(expected, Name::new)?;
         Some((name, item.span))
     };
     draft.jwt = name("jwt", "expected the name of a table `[jwt.NAME]`");

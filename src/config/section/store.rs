@@ -2,8 +2,8 @@
 
 use super::tls::{self, UPSTREAM_TLS};
 use crate::config::reader::{
-    Item, Kind, Mask, Section, SettingList, Shape, Value, Words, Wrong, at, field, fields, read,
-    setting, spellings, words,
+    Item, Kind, Mask, Section, SettingList, Shape, Value, Words, at, field, fields, read, setting,
+    spellings, words,
 };
 use crate::settings::{OnStoreError, RedisLocation, RedisUrl, StoreLocation, StoreSpec};
 
@@ -148,10 +148,10 @@ fn without_login(url: &str) -> String {
 }
 
 fn prefix(item: &Item<'_>) -> Option<String> {
-    item.parse("expected 1 to 64 letters, digits, `_`, `.`, `-` or `:`", |text| {
+    item.form("expected 1 to 64 letters, digits, `_`, `.`, `-` or `:`", |text| {
         let may = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-' | b':');
         let fits = (1..=LONGEST_PREFIX).contains(&text.len()) && text.bytes().all(may);
-        fits.then(|| text.to_owned()).ok_or(Wrong::Expected)
+        fits.then(|| text.to_owned())
     })
 }
 

@@ -94,9 +94,8 @@ fn request(item: &Item<'_>) -> Option<(Method, WrittenTarget)> {
 }
 
 fn address(item: &Item<'_>) -> Option<IpAddr> {
-    item.parse("expected an address, as in \"203.0.113.7\" or \"2001:db8::1\"", |text| {
-        text.parse().map_err(|_| Wrong::Expected)
-    })
+    const EXPECTED: &str = "expected an address, as in \"203.0.113.7\" or \"2001:db8::1\"";
+    item.form(EXPECTED, |text| text.parse().ok())
 }
 
 fn expectation(item: &Item<'_>, limits: &Names<'_>, routes: &Names<'_>) -> Option<Expectation> {

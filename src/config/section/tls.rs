@@ -10,7 +10,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use super::listen::{LISTEN, TakenAddress, addresses};
 use super::values::{address, all, file_fault, named_file};
 use crate::config::reader::{
-    Item, Kind, Required, Section, SettingList, Shape, Span, Value, Words, Wrong, field, fields,
+    Item, Kind, Required, Section, SettingList, Shape, Span, Value, Words, field, fields,
     spellings, words,
 };
 use crate::settings::{Endpoint, ListenAddress, ListenerTls, ServerTls};
@@ -89,8 +89,8 @@ pub(super) fn listener(mut inner: Section<'_>) -> Option<ListenerTls> {
     inner.finish();
     let clients = ca.and_then(|item| {
         let file = file(&item)?;
-        let found = reported(authorities(&file.path), &[&file])?;
-        Some(((file.path, auth?), (found, auth?)))
+        let found = reported(authorities(&file), &[(&item, &file)])?;
+        Some(((file, auth?), (found, auth?)))
     });
     let (client_ca, clients) = clients.unzip();
     let (files, identities) = certificates?.into_iter().unzip();
@@ -140,14 +140,18 @@ pub(super) fn towards(
     };
     let ca = inner.take("ca").map(|item| {
         let file = file(&item)?;
-        reported(authorities(&file.path), &[&file])
+        reported(authorities(&file), &[(&item, &file)])
     });
     let server_name = inner.take("server_name").map(|item| name(&item));
     let identity = match (inner.take("cert"), inner.take("key")) {
         (Some(cert), Some(key)) => identity(&cert, &key).map(|(_, identity)| Some(identity)),
         (None, None) => Some(None),
-        (Some(item), None) => lonely(&item, "key"),
-        (None, Some(item)) => lonely(&item, "cert"),
+        (Some(item), None) | (None, Some(item)) => {
+            let missing = if item.field == "cert" { "key" } else { "cert" };
+            let expected = format!("expected `{missing} = \"{missing}.pem\"` beside it");
+            item.fault(format!("`{}` without `{missing}`", item.field), expected);
+            None
+        }
     };
     inner.finish();
     let (_, first) = secure.first()?;
@@ -180,17 +184,9 @@ fn nameable(
     Some(())
 }
 
-fn lonely<T>(item: &Item<'_>, missing: &str) -> Option<T> {
-    item.fault(
-        format!("`{}` without `{missing}`", item.field),
-        format!("expected `{missing} = \"{missing}.pem\"` beside it"),
-    );
-    None
-}
-
 fn name(item: &Item<'_>) -> Option<ServerName<'static>> {
-    item.parse("expected a host's name or an address, as in \"api.internal\"", |text| {
-        ServerName::try_from(text.to_owned()).map_err(|_| Wrong::Expected)
+    item.form("expected a host's name or an address, as in \"api.internal\"", |text| {
+        ServerName::try_from(text.to_owned()).ok()
     })
 }
 
@@ -203,28 +199,23 @@ fn machine(section: &Section<'_>, span: &Span) -> Option<Arc<[CertificateDer<'st
 }
 
 /// A file that a field names.
-struct NamedFile<'c, 'i> {
-    item: &'i Item<'c>,
-    path: PathBuf,
-}
-
-fn file<'c, 'i>(item: &'i Item<'c>) -> Option<NamedFile<'c, 'i>> {
-    Some(NamedFile { item, path: named_file(item, "expected the name of a PEM file")? })
+fn file(item: &Item<'_>) -> Option<PathBuf> {
+    named_file(item, "expected the name of a PEM file")
 }
 
 fn identity(cert: &Item<'_>, key: &Item<'_>) -> Option<(IdentityFiles, TlsIdentity)> {
-    let (cert, key) = (file(cert), file(key));
-    let (cert, key) = (cert?, key?);
-    let files = IdentityFiles { cert: cert.path.clone(), key: key.path.clone() };
-    let identity = reported(TlsIdentity::read(&files), &[&key, &cert])?;
+    let (cert_file, key_file) = (file(cert), file(key));
+    let files = IdentityFiles { cert: cert_file?, key: key_file? };
+    let named = [(key, &files.key), (cert, &files.cert)];
+    let identity = reported(TlsIdentity::read(&files), &named)?;
     Some((files, identity))
 }
 
 /// The value that was read. An error is noted at the file of `files` that caused it.
-fn reported<T>(read: Result<T, TlsError>, files: &[&NamedFile<'_, '_>]) -> Option<T> {
+fn reported<T>(read: Result<T, TlsError>, files: &[(&Item<'_>, &PathBuf)]) -> Option<T> {
     let refuse = |error: TlsError| {
-        let at_fault = files.iter().find(|named| error.file.as_ref() == Some(&named.path));
-        let NamedFile { item, path } = at_fault.or(files.first())?;
+        let at_fault = files.iter().find(|(_, path)| error.file.as_ref() == Some(*path));
+        let (item, path) = at_fault.or(files.first())?;
         file_fault(item, path, &format!(" {}", error.fault), error.advice);
         Some(())
     };

@@ -1,6 +1,7 @@
 //! `[trace]`.
 
-use super::upstream::{NO_LOGIN, host_and_port};
+use super::upstream::host_and_port;
+use super::values::url;
 use crate::config::reader::{
     Item, Kind, Section, SettingList, Shape, Value, Words, Wrong, at, fields, read, setting,
 };
@@ -36,12 +37,7 @@ pub(crate) fn build(section: Section<'_>) -> TraceSpec {
 }
 
 fn collector(item: &Item<'_>) -> Option<CollectorAddress> {
-    // The text in front of `@` may be a password.
-    if item.text_as(URL)?.contains('@') {
-        item.clone().secret().reject(NO_LOGIN);
-        return None;
-    }
-    item.parse(URL, collector_address)
+    url(item, URL, collector_address)
 }
 
 /// The collector at a URL.

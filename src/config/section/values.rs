@@ -19,6 +19,8 @@ use crate::request::route::{Pattern, read_pattern};
 /// ends the path.
 pub(super) const LONGEST_SOCKET: usize = 107;
 
+pub(super) const NO_LOGIN: &str = "expected a URL without a user and a password";
+
 /// What an address looks like.
 pub(super) const ADDRESS: &str =
     "expected an address with a port, as in \"127.0.0.1:8080\" or \"[::]:8080\"";
@@ -121,20 +123,12 @@ impl<'n> Names<'n> {
 /// The host of a request. It must be valid: an upstream would refuse each request with a malformed host.
 pub(super) fn host(item: &Item<'_>) -> Option<HeaderValue> {
     const EXPECTED: &str = "expected a host, as in \"api.internal\" or \"api.internal:8080\"";
-    item.parse(EXPECTED, |text| {
-        let is_host = text.parse::<Host>().is_ok();
-        HeaderValue::from_str(text).ok().filter(|_| is_host).ok_or(Wrong::Expected)
-    })
+    item.form(EXPECTED, |text| text.parse::<Host>().ok().and(HeaderValue::from_str(text).ok()))
 }
 
 /// The path of a file that a field names. `expected` says what the field can have.
 pub(super) fn named_file(item: &Item<'_>, expected: &str) -> Option<PathBuf> {
-    let text = item.text_as(expected)?;
-    if text.is_empty() {
-        item.reject(expected);
-        return None;
-    }
-    Some(item.cx.folder.join(text))
+    item.form(expected, |text| (!text.is_empty()).then(|| item.cx.folder.join(text)))
 }
 
 /// Notes what is wrong with a file that a field names. `fault` follows its name.
@@ -188,6 +182,21 @@ pub(super) fn once_each<T: Clone + Eq + Hash + ToString, C: FromIterator<T>>(
     values.into_iter().map(|(value, _)| value).collect()
 }
 
+/// A URL without a user and a password. `expected` says what the field can have.
+pub(super) fn url<T>(
+    item: &Item<'_>,
+    expected: &str,
+    read: impl FnOnce(&str) -> Result<T, Wrong>,
+) -> Option<T> {
+    let text = item.text_as(expected)?;
+    if text.contains('@') && !text.starts_with("unix:") {
+        // The text in front of `@` may be a password.
+        item.clone().secret().reject(NO_LOGIN);
+        return None;
+    }
+    item.parse(expected, read)
+}
+
 /// Reads the path of a Unix socket: the text after `unix:`. It may begin with two more slashes, as in a `file:` URL.
 pub(super) fn socket_path(path: &str) -> Option<PathBuf> {
     let path = path.strip_prefix("//").unwrap_or(path);
@@ -217,9 +226,9 @@ pub(super) fn suggestion(text: &str) -> Option<String> {
 
 /// A bearer token.
 pub(super) fn token(item: &Item<'_>) -> Option<String> {
-    item.clone().secret().parse("expected a text of visible ASCII without spaces", |text| {
+    item.clone().secret().form("expected a text of visible ASCII without spaces", |text| {
         let fits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic());
-        fits.then(|| text.to_owned()).ok_or(Wrong::Expected)
+        fits.then(|| text.to_owned())
     })
 }
 
@@ -229,5 +238,5 @@ pub(super) fn network_item(item: &Item<'_>) -> Option<ipnet::IpNet> {
 }
 
 pub(super) fn header_name(item: &Item<'_>) -> Option<HeaderName> {
-    item.parse("expected a header's name", |text| text.parse().map_err(|_| Wrong::Expected))
+    item.form("expected a header's name", |text| text.parse().ok())
 }

@@ -5,8 +5,8 @@ use http::header::ACCEPT_ENCODING;
 
 use super::super::values::header_name;
 use crate::config::reader::{
-    FieldEntry, Item, Kind, Required, Section, SettingList, Shape, Span, Value, Words, Wrong,
-    field, fields, spellings, words,
+    FieldEntry, Item, Kind, Required, Section, SettingList, Shape, Span, Value, Words, field,
+    fields, spellings, words,
 };
 use crate::limit::rate::{Cost, MAX_TOKENS};
 use crate::settings::response::{UnknownUse, UsedSource};
@@ -57,7 +57,7 @@ const ONE_OF_BOTH: &str =
 words!(UnknownUse { "estimate" => Estimate, "max" => Max });
 
 /// `cost`.
-pub(super) fn build(section: &mut Section<'_>, bounds: &CostBounds<'_>) -> Option<CostSpec> {
+pub(super) fn build(section: &mut Section<'_>, bounds: &CostBounds) -> Option<CostSpec> {
     let Some(item) = section.take("cost") else { return Some(CostSpec::Fixed(Cost::ONE)) };
     if item.is_table() {
         return said(item.section(&COST, "cost")?, bounds);
@@ -72,7 +72,7 @@ pub(super) fn build(section: &mut Section<'_>, bounds: &CostBounds<'_>) -> Optio
 }
 
 /// A `cost` that the request or the response names.
-fn said(mut section: Section<'_>, bounds: &CostBounds<'_>) -> Option<CostSpec> {
+fn said(mut section: Section<'_>, bounds: &CostBounds) -> Option<CostSpec> {
     let sources: Vec<_> = SOURCES.iter().filter_map(|name| section.take(name)).collect();
     if let [one, other, ..] = &sources[..] {
         let by_request = one.field == "header";
@@ -137,8 +137,7 @@ fn estimate(item: &Item<'_>, read: impl Fn(&Item<'_>) -> Option<Cost>) -> Option
     let rate = section.require("content_length", "\"0.3\"");
     let at_least = section.require("at_least", "100").as_ref().and_then(read);
     section.finish();
-    let rate = rate?.parse(RATE, |text| text.parse::<TokensPerByte>().map_err(|_| Wrong::Expected));
-    Some(Estimate { at_least: at_least?, per_byte: Some(rate?) })
+    Some(Estimate { per_byte: Some(rate?.form(RATE, TokensPerByte::new)?), at_least: at_least? })
 }
 
 const PATH: &str = "expected the keys of nested objects with dots between them, as in \
@@ -149,8 +148,8 @@ fn used_source(item: &Item<'_>) -> Option<UsedSource> {
         "response_header" => header_name(item).map(UsedSource::Header),
         "response_json" if item.is_table() => weights(item).map(|it| UsedSource::Json(it.into())),
         "response_json" => {
-            let read = |text: &str| text.parse::<WeightedPaths>().map_err(|_| Wrong::Expected);
-            item.parse(PATH, read).map(|path| UsedSource::Json(path.into()))
+            let paths: WeightedPaths = item.form(PATH, |text| text.parse().ok())?;
+            Some(UsedSource::Json(paths.into()))
         }
         _ if item.flag()? => Some(UsedSource::Bytes),
         _ => {
@@ -192,21 +191,20 @@ fn weights(item: &Item<'_>) -> Option<WeightedPaths> {
     is_sound.then_some(paths)
 }
 
-/// The bursts that bound `cost`. A burst of `None` means no bound.
-pub(super) struct CostBounds<'b> {
-    /// The burst of the limit itself.
-    pub(super) own: Option<u64>,
+/// What bounds `cost`.
+pub(super) struct CostBounds {
     /// The most that the algorithm takes for one request. Only a sliding log has this bound.
     pub(super) of_one_request: Option<u64>,
-    /// The bursts of the limit's overrides, of its plans and of its candidate, with their positions.
-    pub(super) overrides: &'b [(Option<u64>, Span)],
+    /// The burst of the limit itself, and those of its overrides, of its plans and of its candidate with their
+    /// positions.
+    pub(super) bursts: Vec<(u64, Option<Span>)>,
 }
 
 /// Why a sliding log bounds the cost of one request.
 const ENTRIES: &str = "a sliding log keeps an entry for each token; `algorithm = \"sliding-window\"` \
                        counts any cost";
 
-impl CostBounds<'_> {
+impl CostBounds {
     /// The largest cost that a header or a response may name. The outer `None` means a wrong `max`. Without `max`, a
     /// response has the algorithm's own bound, and a header has no bound here: the bursts of the limit and of the
     /// request's key bound it.
@@ -227,17 +225,17 @@ impl CostBounds<'_> {
             item.reject(format!("expected at most {most}: {ENTRIES}"));
             return;
         }
-        if let Some(burst) = self.own.filter(|burst| cost > *burst) {
-            item.reject(format!("expected at most the burst, {burst}: more can never be paid"));
+        let Some((burst, span)) = self.bursts.iter().find(|(burst, _)| cost > *burst) else {
             return;
-        }
-        for (burst, span) in self.overrides {
-            if let Some(burst) = burst.filter(|burst| cost > *burst) {
-                item.reject(format!("expected at most the burst of all figures, here {burst}"))
-                    .related(span, "more can never be paid here");
-                return;
+        };
+        match span {
+            None => {
+                item.reject(format!("expected at most the burst, {burst}: more can never be paid"))
             }
-        }
+            Some(span) => item
+                .reject(format!("expected at most the burst of all figures, here {burst}"))
+                .related(span, "more can never be paid here"),
+        };
     }
 }
 

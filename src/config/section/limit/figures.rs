@@ -16,10 +16,12 @@ pub(super) static FIGURES: SettingList<()> = &[
     field("limit", Kind::Whole(1, MAX_TOKENS), Words("required for `concurrency`"), "as in the limit"),
 ];
 
-/// The figures of an override or of a candidate. Fields of other algorithms are refused.
-pub(super) fn inner(section: &mut Section<'_>, counting: Option<&Counting>) -> Option<Figures> {
-    refuse(section, counting.map(|counting| counting.family));
-    figures(section, counting)
+/// The figures of an override, a plan or a candidate. Fields of other algorithms are refused, and fields that are left.
+pub(super) fn inner(mut section: Section<'_>, counting: Option<&Counting>) -> Option<Figures> {
+    refuse(&mut section, counting.map(|counting| counting.family));
+    let figures = figures(&mut section, counting);
+    section.finish();
+    figures
 }
 
 /// The figures of a limit. `counting` is `None` if its algorithm is wrong. The figures of a Redisson

@@ -4,7 +4,6 @@
 pub(crate) mod algorithm;
 mod ban;
 pub(crate) mod cost;
-mod count_when;
 mod figures;
 mod overrides;
 pub(crate) mod plans;
@@ -19,8 +18,6 @@ use self::algorithm::{Counting, Family, counting};
 pub(crate) use self::ban::BAN;
 pub(crate) use self::cost::COST;
 use self::cost::CostBounds;
-pub(crate) use self::count_when::COUNT_WHEN;
-use self::count_when::count_when;
 pub(crate) use self::overrides::OVERRIDE;
 pub(crate) use self::plans::PLAN;
 use self::plans::{PLANS, PlanDraft};
@@ -31,8 +28,8 @@ use super::headers;
 use super::key::key_source;
 use super::values::{Named, named, network_item, once, once_each, pattern};
 use crate::config::reader::{
-    Count, Item, Kind, Mask, Section, SettingList, Shape, Span, Spelled, Value, Words, at, field,
-    fields, read, setting, spellings, words,
+    Count, Item, Kind, Mask, Required, Section, SettingList, Shape, Span, Spelled, Value, Words,
+    at, field, fields, read, setting, spellings, words,
 };
 use crate::limit::algorithm::redisson::Sharing;
 use crate::limit::algorithm::sliding_log::MOST_COST;
@@ -43,6 +40,7 @@ use crate::request::exempt::{Exempt, Exemptions};
 use crate::request::key::{KeySource, KeySpec, Missing};
 use crate::request::overrides::{KeyOverrides, Part};
 use crate::request::route::{Conditions, Pattern, RouteTable};
+use crate::settings::response::{StatusPattern, Statuses};
 use crate::settings::{
     AnswerSpec, CostSpec, Figures, KeyDisplay, LimitSpec, OnStoreError, StoreLocation,
 };
@@ -137,6 +135,15 @@ static OF_EXEMPT: SettingList<()> = &[
         .masked(Mask::Secret),
 ];
 
+/// A limit's `count_when`.
+pub(crate) static COUNT_WHEN: Shape = Shape::new("count_when", || fields(OF_COUNT_WHEN));
+
+#[rustfmt::skip]
+static OF_COUNT_WHEN: SettingList<()> = &[
+    field("status", Kind::List(&Kind::Form(r"[1-9](\d\d|xx)")), Required,
+        "statuses as the client gets them: `\"401\"`, `\"5xx\"`"),
+];
+
 /// Settings of other sections that limits use.
 pub(crate) struct Inherited<'i> {
     pub(crate) on_store_error: OnStoreError,
@@ -186,17 +193,18 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
         overrides::build(&mut section, counting.as_ref(), sources.as_deref(), inherited);
     let candidate = waiting::candidate(&mut section, counting.as_ref());
     let plans = plans::build(&mut section, counting.as_ref());
-    let bursts: Vec<_> = overrides
-        .iter()
-        .map(|o| (o.spec.figures.capacity(), o.span.clone()))
-        .chain(plans.iter().map(|plan| (plan.figures.capacity(), plan.span.clone())))
-        .chain(candidate.as_ref().map(|(figures, span)| (figures.capacity(), span.clone())))
-        .collect();
-    let own = figures.as_ref().and_then(Figures::capacity);
+    let own = figures.as_ref().map(|figures| (figures.capacity(), None));
+    let of_overrides = overrides.iter().map(|o| (o.spec.figures.capacity(), Some(o.span.clone())));
+    let of_plans = plans.iter().map(|plan| (plan.figures.capacity(), Some(plan.span.clone())));
+    let tried = candidate.iter().map(|(figures, span)| (figures.capacity(), Some(span.clone())));
+    let bursts = own.into_iter().chain(of_overrides).chain(of_plans).chain(tried);
     // The limit's own figures do not say this: they may be `unlimited`, while an override has a log.
     let is_log = counting.as_ref().is_some_and(|it| it.family == Family::SlidingLog);
-    let of_one_request = is_log.then_some(MOST_COST);
-    let cost = cost::build(&mut section, &CostBounds { own, of_one_request, overrides: &bursts });
+    let bounds = CostBounds {
+        of_one_request: is_log.then_some(MOST_COST),
+        bursts: bursts.filter_map(|(burst, span)| Some((burst?, span))).collect(),
+    };
+    let cost = cost::build(&mut section, &bounds);
     if is_redisson {
         let sources = sources.as_deref().unwrap_or_default();
         redisson::check(&section, figures.as_ref(), sources, cost.as_ref());
@@ -276,4 +284,18 @@ fn exempt(item: &Item<'_>) -> Option<Exempt> {
     };
     inner.finish();
     Some(exempt.into())
+}
+
+fn count_when(item: &Item<'_>) -> Option<Box<Statuses>> {
+    const STATUS: &str =
+        "expected a status as in \"401\", or a class as in \"5xx\", that a client can get";
+    let mut inner = item.section(&COUNT_WHEN, "count_when")?;
+    let list = inner.require("status", "[\"401\"]");
+    inner.finish();
+    let list = list?;
+    let items = list.list()?;
+    if items.is_empty() {
+        list.reject("expected one status at least: without any, nothing would ever count");
+    }
+    Some(Box::new(Statuses(once_each(&items, |item| item.form(STATUS, StatusPattern::new)))))
 }

@@ -50,8 +50,7 @@ pub(super) fn build(
         let Some(mut entry) = item.section(&OVERRIDE, "an override") else { continue };
         let key = entry.require("key", "[\"…\"]");
         let name = entry.take("name").map(|item| name(&item));
-        let figures = figures::inner(&mut entry, counting);
-        entry.finish();
+        let figures = figures::inner(entry, counting);
         let key_span = key.as_ref().map_or(item.span.clone(), |key| key.span.clone());
         // The key of an override can be checked only against the limit's key.
         let parts = key.zip(sources).and_then(|(key, sources)| parts(&key, sources, inherited));
@@ -71,10 +70,8 @@ pub(super) fn build(
 
 fn name(item: &Item<'_>) -> Option<Box<str>> {
     let expected = "expected a name for these keys, of 1 to 64 characters, as in \"acme\"";
-    item.parse(expected, |text| match text.trim().chars().count() {
-        1..=64 => Ok(text.trim().into()),
-        _ => Err(Wrong::Expected),
-    })
+    let fits = |text: &&str| (1..=64).contains(&text.chars().count());
+    item.form(expected, |text| Some(text.trim()).filter(fits).map(Box::from))
 }
 
 fn parts(

@@ -44,10 +44,7 @@ fn figures(entry: &FieldEntry<'_>, counting: Option<&Counting>) -> Option<Figure
     if !entry.item.is_table() {
         return figures::of_rate(&entry.item, counting);
     }
-    let mut inner = entry.item.section(&PLAN, format!("the plan `{}`", entry.name))?;
-    let figures = figures::inner(&mut inner, counting);
-    inner.finish();
-    figures
+    figures::inner(entry.item.section(&PLAN, format!("the plan `{}`", entry.name))?, counting)
 }
 
 /// This limit with the figures of each plan. There may be many overrides, and the plans need none.

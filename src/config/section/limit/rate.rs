@@ -52,17 +52,17 @@ pub(super) fn check(section: &mut Section<'_>) {
 
 /// The names that other limiters have for a limit's figures.
 pub(super) static ELSEWHERE: &[Elsewhere] = &[
-    Elsewhere { name: "capacity", ours: "burst", help: None },
-    Elsewhere { name: "bucketsize", ours: "burst", help: None },
-    Elsewhere { name: "maxburst", ours: "burst", help: None },
-    Elsewhere { name: "burstcapacity", ours: "burst", help: None },
-    Elsewhere { name: "window", ours: "rate", help: INTERVAL },
-    Elsewhere { name: "interval", ours: "rate", help: INTERVAL },
-    Elsewhere { name: "period", ours: "rate", help: INTERVAL },
-    Elsewhere { name: "limitrefreshperiod", ours: "rate", help: INTERVAL },
-    Elsewhere { name: "limitforperiod", ours: "rate", help: INTERVAL },
-    Elsewhere { name: "refillrate", ours: "rate", help: INTERVAL },
-    Elsewhere { name: "replenishrate", ours: "rate", help: INTERVAL },
+    ("capacity", "burst", None),
+    ("bucketsize", "burst", None),
+    ("maxburst", "burst", None),
+    ("burstcapacity", "burst", None),
+    ("window", "rate", INTERVAL),
+    ("interval", "rate", INTERVAL),
+    ("period", "rate", INTERVAL),
+    ("limitrefreshperiod", "rate", INTERVAL),
+    ("limitforperiod", "rate", INTERVAL),
+    ("refillrate", "rate", INTERVAL),
+    ("replenishrate", "rate", INTERVAL),
 ];
 
 const INTERVAL: Option<&str> = Some("the interval is part of the rate, as in `rate = \"100/m\"`");

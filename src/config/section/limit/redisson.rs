@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::rate::{problem, rate_text};
-use crate::config::reader::{Item, Kind, Section, Span, Wrong, one_word, words};
+use crate::config::reader::{Item, Kind, Section, Span, one_word, words};
 use crate::limit::Scope;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::redisson::{Params, Sharing};
@@ -128,9 +128,9 @@ pub(super) fn check(
 
 fn name(item: &Item<'_>) -> Option<String> {
     const EXPECTED: &str = "expected the name that Java gives to `getRateLimiter`: 1 to 256 bytes";
-    item.parse(EXPECTED, |text| {
+    item.form(EXPECTED, |text| {
         let fits = (1..=LONGEST_NAME).contains(&text.len()) && !text.chars().any(char::is_control);
-        fits.then(|| text.to_owned()).ok_or(Wrong::Expected)
+        fits.then(|| text.to_owned())
     })
 }
 

@@ -56,10 +56,8 @@ pub(super) fn candidate(
     counting: Option<&Counting>,
 ) -> Option<(Figures, Span)> {
     let item = section.take("candidate")?;
-    let mut inner = item.section(&CANDIDATE, "candidate")?;
-    let figures = figures::inner(&mut inner, counting);
-    inner.finish();
-    Some((figures?, item.span))
+    let figures = figures::inner(item.section(&CANDIDATE, "candidate")?, counting)?;
+    Some((figures, item.span))
 }
 
 /// The candidate of the limit `spec`: the same limit in shadow mode, with these other figures.

@@ -191,6 +191,15 @@ fn action(
     let upstream = section.take("upstream");
     let respond = section.take("respond");
     let rewrite = section.take("rewrite");
+    if let (Some(item), None) = (&rewrite, &upstream)
+        && (respond.is_some() || known.only_decides)
+    {
+        let title = "`rewrite` means nothing here";
+        let problem = item.fault(title, "expected only beside `upstream`");
+        if let Some(respond) = &respond {
+            problem.related(&respond.span, "the route answers by itself");
+        }
+    }
     match (upstream, respond) {
         (Some(upstream), None) => {
             let rewrite = match rewrite {
@@ -201,28 +210,14 @@ fn action(
             let index = index_in(upstreams, &upstream, "upstream", expected)?;
             Some(Action::Forward { upstream: u32::try_from(index).ok()?, rewrite })
         }
-        (None, Some(respond)) => {
-            if let Some(rewrite) = rewrite {
-                rewrite
-                    .fault("`rewrite` means nothing here", "expected only beside `upstream`")
-                    .related(&respond.span, "the route answers by itself");
-            }
-            self::respond(&respond)
-        }
+        (None, Some(respond)) => self::respond(&respond),
         (Some(upstream), Some(respond)) => {
             respond
                 .fault("the route has both `upstream` and `respond`", "expected one of the two")
                 .related(&upstream.span, "and here is the other");
             None
         }
-        (None, None) if known.only_decides => match rewrite {
-            Some(item) => {
-                let title = "`rewrite` means nothing here";
-                item.fault(title, "expected only beside `upstream`");
-                None
-            }
-            None => Some(Action::Decide),
-        },
+        (None, None) if known.only_decides => Some(Action::Decide),
         (None, None) => {
             let example = upstreams.name(0).unwrap_or("api");
             section.fault(

@@ -2,7 +2,7 @@
 
 use std::net::Ipv6Addr;
 
-use super::super::values::socket_path;
+use super::super::values::{NO_LOGIN, socket_path};
 use crate::config::reader::Wrong;
 use crate::settings::{Endpoint, Scheme, ServerAddress};
 
@@ -13,9 +13,6 @@ const SOCKET: &str = "expected a socket's absolute path, as in \"unix:/run/api.s
 const SCHEMES: &str = "expected `http://`, `https://`, `h2c://` or `unix:/` in front";
 
 const HOST: &str = "expected a host's name or an address behind `://`, an IPv6 address in brackets";
-
-pub(in crate::config::section) const NO_LOGIN: &str =
-    "expected a URL without a user and a password";
 
 const PORT: &str = "expected a port from 1 to 65535";
 

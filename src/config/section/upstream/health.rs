@@ -5,8 +5,7 @@ use std::time::Duration;
 use http::uri::PathAndQuery;
 
 use crate::config::reader::{
-    Item, Kind, Mask, Required, SettingList, Shape, Value, Words, Wrong, at, field, fields, read,
-    setting,
+    Item, Kind, Mask, Required, SettingList, Shape, Value, Words, at, field, fields, read, setting,
 };
 use crate::config::section::values::host;
 use crate::settings::HealthSpec;
@@ -35,9 +34,9 @@ pub(super) fn health(item: &Item<'_>) -> Option<HealthSpec> {
     let mut section = item.section(&HEALTH, "health")?;
     let path = section.require("path", "\"/healthz\"");
     let path = path.and_then(|item| {
-        item.parse("expected a path, as in \"/healthz\"", |text| match text.parse() {
-            Ok(path) if text.starts_with('/') && !text.contains('#') => Ok(path),
-            _ => Err(Wrong::Expected),
+        let is_path = |text: &&str| text.starts_with('/') && !text.contains('#');
+        item.form("expected a path, as in \"/healthz\"", |text| {
+            Some(text).filter(is_path)?.parse().ok()
         })
     });
     let spec = HealthSpec {

@@ -3,19 +3,19 @@
 mod address;
 pub(crate) mod health;
 
-pub(super) use self::address::{NO_LOGIN, host_and_port};
+pub(super) use self::address::host_and_port;
 pub(crate) use self::address::{URL, server_address};
 use self::health::{HEALTH, health};
 use super::key::key_source;
 use super::tls::{self, UPSTREAM_TLS};
-use super::values::{Named, all, named, once};
+use super::values::{Named, all, named, once, url};
 use crate::config::reader::{
     Item, Kind, Required, Section, SettingList, Shape, Span, Value, Words, at, field, fields, read,
     setting, spellings, words,
 };
 use crate::limit::name::Name;
 use crate::request::key::{KeySpec, Missing};
-use crate::settings::{Balance, OnAbort, Scheme, ServerAddress, UpstreamServer, UpstreamSpec};
+use crate::settings::{Balance, OnAbort, Scheme, UpstreamServer, UpstreamSpec};
 
 type Spec = UpstreamSpec;
 
@@ -154,21 +154,11 @@ fn servers(section: &mut Section<'_>) -> Vec<(UpstreamServer, Span)> {
 
 fn server(item: &Item<'_>) -> Option<UpstreamServer> {
     if !item.is_table() {
-        return Some(UpstreamServer { address: address(item)?, weight: 1 });
+        return Some(UpstreamServer { address: url(item, URL, server_address)?, weight: 1 });
     }
     let mut section = item.section(&UPSTREAM_SERVER, "a server")?;
-    let url = section.require("url", "\"http://127.0.0.1:3000\"");
+    let item = section.require("url", "\"http://127.0.0.1:3000\"");
     let weight = section.plain("weight");
     section.finish();
-    Some(UpstreamServer { address: address(&url?)?, weight: weight? })
-}
-
-fn address(item: &Item<'_>) -> Option<ServerAddress> {
-    let text = item.text_as(URL)?;
-    if text.contains('@') && !text.starts_with("unix:") {
-        // The text in front of `@` may be a password.
-        item.clone().secret().reject(NO_LOGIN);
-        return None;
-    }
-    item.parse(URL, server_address)
+    Some(UpstreamServer { address: url(&item?, URL, server_address)?, weight: weight? })
 }
