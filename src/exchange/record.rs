@@ -145,9 +145,8 @@ impl RequestRecord {
 
     /// HTTP/1.0 may name no host.
     fn note_host(&mut self, host: &Host) {
-        let host = Some(host.as_str()).filter(|host| !host.is_empty());
         if let Some(details) = &mut self.details {
-            details.host = host.map(str::to_owned);
+            details.host = Some(host.as_str()).filter(|host| !host.is_empty()).map(str::to_owned);
         }
     }
 
