@@ -261,7 +261,7 @@ mod tests {
         let (url, endpoint) = ("h2c://a".to_owned(), Endpoint::Unix("a".into()));
         let server = ServerAddress { url, endpoint, scheme: Scheme::H2c };
         let limit = Duration::from_secs(600);
-        let answer = connection.send(Request::new(RequestBody::empty()), &server, limit);
+        let answer = connection.send(Request::new(RequestBody::empty()), false, &server, limit);
         assert!(answer.await.is_err(), "there is no answer");
         drop(connection);
         let mut said = Vec::new();

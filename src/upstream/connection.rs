@@ -79,6 +79,8 @@ pub(super) struct SharedConnection {
     /// How often something had been read when the request was sent.
     reads_before: usize,
     pub(super) costs: Rc<StreamCosts>,
+    /// The head of the request, if there may be a second try.
+    head: Option<Box<Request<()>>>,
     driver: Rc<Driver>,
 }
 
@@ -95,7 +97,7 @@ struct Driver {
 /// Why no response head has come.
 pub(super) struct NoHead {
     pub(super) failure: ServerFailure,
-    /// The request as it was to be sent, if no byte of it was.
+    /// The request, if no byte of the request was sent.
     pub(super) unsent: Option<Box<Request<RequestBody>>>,
 }
 
@@ -175,7 +177,8 @@ impl SharedConnection {
             newest.set(connection.current_max_send_streams());
             ended
         }));
-        Self { sender, pooled: false, most, reads_before: 0, costs, driver: Rc::new(driver) }
+        let (driver, reads_before, head) = (Rc::new(driver), 0, None);
+        Self { sender, pooled: false, most, reads_before, costs, head, driver }
     }
 
     /// The same connection, for another request.
@@ -252,19 +255,28 @@ impl Connection {
         }
     }
 
+    /// The request that was sent, with this body. `None` if its head was not kept.
+    pub(super) fn request_again(&mut self, body: RequestBody) -> Option<Request<RequestBody>> {
+        match self {
+            Self::Http1(connection) => connection.socket.request_again(body),
+            Self::Http2(connection) => connection.head.take().map(|head| head.map(|()| body)),
+        }
+    }
+
     /// Sends a request and waits for the head of its answer, within `limit` of the request's end. The
-    /// answer may come before all of the request is sent.
+    /// answer may come before all of the request is sent. The request's head is kept if it `may_repeat`.
     // The request is handed to hyper before the future is made. Inside, it would be moved twice more.
     pub(super) fn send(
         &mut self,
         mut request: Request<RequestBody>,
+        may_repeat: bool,
         server: &ServerAddress,
         limit: Duration,
     ) -> impl Future<Output = Result<Response<Incoming>, NoHead>> {
         let end = request.body().end();
         let exchange = match self {
             Self::Http1(connection) => {
-                connection.socket.await_head();
+                connection.socket.await_head(may_repeat);
                 // A GET of unknown length would otherwise be sent without its body.
                 if request.body().size_hint().exact().is_none() {
                     request.headers_mut().insert(TRANSFER_ENCODING, CHUNKED);
@@ -273,6 +285,7 @@ impl Connection {
             }
             Self::Http2(connection) => {
                 connection.reads_before = connection.reads();
+                connection.head = may_repeat.then(|| Box::new(head_of(&request)));
                 into_http2(&mut request, server);
                 // Boxed: the future of a request over HTTP/1.1 must not have the room for this one.
                 Either::Right(Box::pin(connection.sender.try_send_request(request)))
@@ -290,17 +303,20 @@ impl Connection {
             };
             let too_late = NoHead { failure: ServerFailure::ResponseTimeout(limit), unsent: None };
             sent.ok_or(too_late)?.map_err(|mut failure| {
-                let unsent = failure.take_message().map(Box::new);
+                let unsent = failure.take_message().map(|mut request| {
+                    into_http1(&mut request);
+                    request
+                });
                 let failure = self.driver().explain(failure.into_error(), self.has_heard());
-                NoHead { failure, unsent }
+                NoHead { failure, unsent: unsent.map(Box::new) }
             })
         }
     }
 }
 
-/// A copy of a request's head, for a second try. The body is kept by `progress`.
-pub(super) fn head_of(request: &Request<RequestBody>) -> Box<Request<()>> {
-    let mut head = Box::new(Request::new(()));
+/// A copy of a request's head.
+fn head_of(request: &Request<RequestBody>) -> Request<()> {
+    let mut head = Request::new(());
     head.method_mut().clone_from(request.method());
     head.uri_mut().clone_from(request.uri());
     head.headers_mut().clone_from(request.headers());
@@ -329,6 +345,19 @@ fn into_http2(request: &mut Request<RequestBody>, server: &ServerAddress) {
     // Scheme, authority and path together are always a valid URI.
     *request.uri_mut() = Uri::from_parts(target).unwrap_or_default();
     *request.version_mut() = Version::HTTP_2;
+}
+
+/// Turns a request back into the form of HTTP/1.1.
+fn into_http1(request: &mut Request<RequestBody>) {
+    if request.version() != Version::HTTP_2 {
+        return;
+    }
+    let target = mem::take(request.uri_mut()).into_parts();
+    if let Some(Ok(host)) = target.authority.map(|host| HeaderValue::from_str(host.as_str())) {
+        request.headers_mut().insert(HOST, host);
+    }
+    *request.uri_mut() = target.path_and_query.map(Uri::from).unwrap_or_default();
+    *request.version_mut() = Version::HTTP_11;
 }
 
 /// The result of an exchange; `None` if it did not come in time.

@@ -56,7 +56,7 @@ pub(crate) async fn fetch_keys(url: &JwksUrl, dialer: &Arc<Dialer>) -> Result<Ke
         let connector = Connector::new(&spec, dialer.clone());
         let opened = connector.open(&url.server, Purpose::Http1).await;
         let mut connection = opened.map_err(|error| failed(ServerFailure::Connect(error)))?;
-        let answer = connection.send(request(url), &url.server, TIME_LIMIT).await;
+        let answer = connection.send(request(url), false, &url.server, TIME_LIMIT).await;
         let answer = answer.map_err(|none| failed(none.failure))?;
         if answer.status() != StatusCode::OK {
             return Err(FetchError::Status(server(), answer.status()));

@@ -15,6 +15,7 @@ pub(crate) mod event_timeout;
 pub(crate) mod executor;
 pub(crate) mod fetch;
 pub mod health;
+mod kept_head;
 mod pool;
 pub(crate) mod progress;
 mod purpose;

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::body::RequestBody;
-use super::connection::{Connection, NoHead, head_of};
+use super::connection::{Connection, NoHead};
 use super::error::in_time;
 use super::health::{Event, Health, LONGEST_PAUSE};
 use super::retry::{Blame, FailedTry, Next, Reach, Tries, Upload, asked_pause};
@@ -76,13 +76,13 @@ impl Upstream {
                 let (client, was_up) = (tries.sending.client, server.state.is_up());
                 let in_flight = InFlight::at(server, client, permit.take(), is_trial);
                 let mut lease = ConnectionLease::begin(connection, request.body().end(), in_flight);
-                let head = tries.can_repeat(&lease.connection).then(|| head_of(&request));
-                if head.is_some() {
+                let may_repeat = tries.can_repeat(&lease.connection);
+                if may_repeat {
                     lease.body_end.keep();
                 }
                 let was_sent = mem::replace(is_sent, true);
                 let (connection, server) = (&mut lease.connection, &server.address);
-                match connection.send(request, server, response_timeout).await {
+                match connection.send(request, may_repeat, server, response_timeout).await {
                     Ok(response) => {
                         drop(lease.body_end.take_kept());
                         self.note_answer(&self.servers[index], &response, was_up);
@@ -95,7 +95,7 @@ impl Upstream {
                     Err(no_head) => {
                         *is_sent = was_sent || no_head.unsent.is_none();
                         permit = lease.in_flight.permit.take();
-                        request = self.try_again(&mut tries, index, lease, head, no_head)?;
+                        request = self.try_again(&mut tries, index, lease, no_head)?;
                     }
                 }
             }
@@ -217,7 +217,6 @@ impl Upstream {
         tries: &mut Tries,
         index: usize,
         mut lease: ConnectionLease,
-        head: Option<Box<Request<()>>>,
         NoHead { failure, unsent }: NoHead,
     ) -> Result<Request<RequestBody>, Unanswered> {
         let (server, is_unsent) = (&self.servers[index], unsent.is_some());
@@ -248,16 +247,13 @@ impl Upstream {
         if blame == Blame::Server {
             self.state.broke_off(&server.state, lease.in_flight.exchange, &error);
         }
-        let again = match (unsent, head) {
-            // Over HTTP/2 it has another form.
-            (Some(unsent), Some(head)) => Some(head.map(|()| unsent.into_body())),
-            (Some(unsent), None) => Some(*unsent),
-            (None, Some(head)) if tries.is_whole => Some(head.map(|()| RequestBody::empty())),
-            (None, head) => {
-                let body = lease.body_end.take_kept().map(RequestBody::again);
-                head.zip(body).map(|(head, body)| head.map(|()| body))
-            }
-        };
+        let again = unsent.map(|unsent| *unsent).or_else(|| {
+            let body = match tries.is_whole {
+                true => RequestBody::empty(),
+                false => RequestBody::again(lease.body_end.take_kept()?),
+            };
+            lease.connection.request_again(body)
+        });
         let may_go = match next {
             Next::GiveUp => false,
             Next::Retry { is_free: false } => again.is_some() && self.budget.spend(),

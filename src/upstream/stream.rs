@@ -1,6 +1,6 @@
 //! The bytes of a connection to a server.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -8,6 +8,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::Request;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
@@ -17,6 +18,8 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
+use super::body::RequestBody;
+use super::kept_head::KeptHead;
 use crate::wire::write::poll_write_pieces;
 
 /// How often it is checked whether a socket has sent all that was written.
@@ -71,14 +74,24 @@ pub(super) struct SocketState {
     pub(super) answered: Cell<bool>,
     /// An exchange is under way. If it is given up, the socket is reset.
     busy: Cell<bool>,
+    /// Whether the head of the request under way is to be kept.
+    keeps_head: Cell<bool>,
+    head: RefCell<KeptHead>,
 }
 
 impl SocketState {
-    /// A request is sent: its answer's head is awaited.
-    pub(super) fn await_head(&self) {
+    /// A request is sent: its answer's head is awaited. The request's head is kept if it `may_repeat`.
+    pub(super) fn await_head(&self, may_repeat: bool) {
         self.read.set(0);
         self.answered.set(false);
         self.busy.set(true);
+        self.keeps_head.set(may_repeat);
+        self.head.borrow_mut().clear();
+    }
+
+    /// The request that was sent, with this body. `None` if its head was not kept.
+    pub(super) fn request_again(&self, body: RequestBody) -> Option<Request<RequestBody>> {
+        self.keeps_head.get().then(|| self.head.borrow().request(body)).flatten()
     }
 
     /// The exchange has come to its end.
@@ -233,13 +246,20 @@ impl AsyncWrite for ServerStream {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let all = || Poll::Ready(Ok(slices.iter().map(|slice| slice.len()).sum()));
-        if self.state.write_failed.get() {
-            return all();
-        }
-        let written = poll_write_pieces(&mut self.transport, cx, slices);
+        let mut written = match self.state.write_failed.get() {
+            true => all(),
+            false => poll_write_pieces(&mut self.transport, cx, slices),
+        };
         if matches!(written, Poll::Ready(Err(_))) && !self.state.switched.get() {
             self.state.write_failed.set(true);
-            return all();
+            written = all();
+        }
+        // What was thrown away belongs to the head too.
+        if let Poll::Ready(Ok(length)) = written
+            && self.state.keeps_head.get()
+            && !self.state.answered.get()
+        {
+            self.state.head.borrow_mut().push(slices, length);
         }
         written
     }
@@ -278,6 +298,21 @@ mod tests {
             Poll::Ready(stream.poll_read(cx, &mut ReadBuf::new(&mut space)).is_pending())
         })
         .await
+    }
+
+    /// A regression: if the server had closed, the head of a request was lost, and the request had no second try.
+    #[tokio::test(flavor = "local")]
+    async fn a_head_is_kept_though_its_write_fails() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        drop(theirs);
+        let mut stream = ServerStream::new(Either::Left(Either::Right(ours)));
+        let state = stream.state();
+        state.await_head(true);
+        stream.write_all(b"GET /a HTTP/1.1\r\n").await.unwrap();
+        assert!(state.is_unusable(), "the write has failed");
+        stream.write_all(b"host: b\r\n\r\n").await.unwrap();
+        let again = state.request_again(RequestBody::empty()).unwrap();
+        assert_eq!((again.uri().path(), &again.headers()["host"]), ("/a", &"b".parse().unwrap()));
     }
 
     /// A read that finds nothing makes the runtime wake the task. A read without a budget does not.

@@ -169,7 +169,7 @@ async fn check(
     let asking = async {
         let opened = connector.open(server, Purpose::Any).await;
         let mut connection = opened.map_err(|error| failed(ServerFailure::Connect(error)))?;
-        let answer = connection.send(request(health, host), server, health.timeout).await;
+        let answer = connection.send(request(health, host), false, server, health.timeout).await;
         let status = answer.map_err(|none| failed(none.failure))?.status();
         // Many servers would log a reset at each check.
         connection.finish();
