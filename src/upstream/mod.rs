@@ -16,6 +16,9 @@ pub(crate) mod executor;
 pub(crate) mod fetch;
 pub mod health;
 mod kept_head;
+#[cfg(test)]
+#[allow(dead_code, reason = "the queue uses the rest of it")]
+mod overload;
 mod pool;
 pub(crate) mod progress;
 mod purpose;

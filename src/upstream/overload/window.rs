@@ -1,0 +1,125 @@
+//! What is counted about the answers until the rule judges, and what that says.
+
+/// Microseconds on the monotonic clock.
+pub(crate) type Micros = u64;
+
+pub(crate) const SECOND: Micros = 1_000_000;
+
+/// The share of slow answers that is no overload. The goal is then the 95th percentile.
+pub(super) const TOLERATED: f64 = 0.05;
+/// A window closes after a second with so many answers: a pause of the API of less than a second stays in one window.
+pub(super) const MANY: f64 = 100.0;
+/// After ten seconds these suffice, so that the rule acts at two requests a second too.
+const FEW: f64 = 20.0;
+const LONG_WINDOW: Micros = 10 * SECOND;
+/// What is older says nothing about now.
+const LONGEST_WINDOW: Micros = 30 * SECOND;
+/// The part of its goal that an answer is to take. With more, fewer answers are in time after their wait. With less, a
+/// goal near the API's own time throttles it for nothing.
+const AIM: f64 = 0.5;
+/// The share of answers beyond a stretched goal. Without a margin to [`TOLERATED`] it would be broken at once.
+const STRETCHED: f64 = 0.025;
+/// The goal is stretched by two to the power of this at most.
+pub(super) const MOST_DOUBLINGS: u32 = 5;
+
+/// What is counted until the next judgement.
+#[derive(Clone, Debug, Default)]
+pub(super) struct AnswerWindow {
+    pub(super) start: Micros,
+    pub(super) good: u64,
+    pub(super) slow: u64,
+    pub(super) failed: u64,
+    pub(super) seen: u64,
+    /// How many answers took longer than 1, 2, 4, 8 and 16 goals.
+    pub(super) over: [u64; MOST_DOUBLINGS as usize],
+    /// The goals of all good answers, also of those to requests from before the last cut.
+    pub(super) goals_all: u64,
+    pub(super) took: u64,
+    pub(super) goals: u64,
+    pub(super) peak: usize,
+}
+
+/// What the last window said.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct WindowSummary {
+    pub(crate) slow_share: f64,
+    pub(crate) answers: u64,
+    pub(crate) answers_per_second: f64,
+    pub(crate) mean: Micros,
+    pub(crate) peak: usize,
+}
+
+impl AnswerWindow {
+    pub(super) fn begin(now: Micros, in_flight: usize) -> Self {
+        Self { start: now, peak: in_flight, ..Self::default() }
+    }
+
+    /// An answer has come that took so long.
+    pub(super) fn count(&mut self, took: Micros, goal: Micros, doublings: u32, failed: bool) {
+        self.failed += u64::from(failed);
+        self.seen += 1;
+        self.took += took;
+        self.goals += goal << doublings;
+        for (doublings, over) in self.over.iter_mut().enumerate() {
+            *over += u64::from(failed || took > goal << doublings);
+        }
+    }
+
+    pub(super) fn age(&self, now: Micros) -> Micros {
+        now.saturating_sub(self.start)
+    }
+
+    pub(super) fn is_stale(&self, now: Micros) -> bool {
+        self.age(now) >= LONGEST_WINDOW
+    }
+
+    /// Whether it has seen enough to be judged.
+    pub(super) fn is_telling(&self, now: Micros) -> bool {
+        let (age, judged) = (self.age(now), self.judged());
+        age >= SECOND && (judged >= MANY || age >= LONG_WINDOW && judged >= FEW)
+    }
+
+    /// Requests that were in time or too late.
+    pub(super) fn judged(&self) -> f64 {
+        (self.good + self.slow) as f64
+    }
+
+    pub(super) fn slow_share(&self) -> f64 {
+        self.slow as f64 / self.judged()
+    }
+
+    /// Whether more is slow than chance explains.
+    pub(super) fn is_bad(&self) -> bool {
+        let deviation = (TOLERATED * (1.0 - TOLERATED) / self.judged()).sqrt();
+        self.slow_share() > TOLERATED + 2.0 * deviation
+    }
+
+    /// Little's law: what would be in flight, if each answer took its part of the goal.
+    pub(super) fn target(&self, now: Micros) -> f64 {
+        AIM * self.goals_all as f64 / self.age(now) as f64
+    }
+
+    /// The mean answer time in goals.
+    pub(super) fn ratio(&self) -> f64 {
+        match self.goals {
+            0 => f64::INFINITY,
+            goals => self.took as f64 / goals as f64,
+        }
+    }
+
+    /// Whether nearly all answers took less than the goal, doubled so often.
+    pub(super) fn fits(&self, doublings: u32) -> bool {
+        let over = self.over.get(doublings as usize).copied().unwrap_or_default();
+        over as f64 <= STRETCHED * self.seen as f64
+    }
+
+    pub(super) fn summary(&self, now: Micros) -> WindowSummary {
+        WindowSummary {
+            slow_share: self.slow_share(),
+            answers: self.seen,
+            answers_per_second: self.seen as f64 * SECOND as f64 / self.age(now) as f64,
+            mean: self.took / self.seen.max(1),
+            peak: self.peak,
+        }
+    }
+}
