@@ -37,6 +37,11 @@ impl Admin {
         let away = down.map(|it| it.name().to_string()).chain(redis);
         let mut watched: Watched =
             away.map(|name| (format!("{name} away"), Some(format!("{name} back")))).collect();
+        let overloaded = upstreams.iter().filter(|it| it.queue().facts().lasts.is_some());
+        watched.extend(overloaded.map(|it| {
+            let name = it.name();
+            (format!("overload of {name} began"), Some(format!("overload of {name} ended")))
+        }));
         watched.extend(store.overrides().into_iter().map(|it| {
             let key = format!("{} {}", it.entry.limit, it.entry.key);
             let begun = if it.entry.is_ban { "banned" } else { "override set" };

@@ -9,15 +9,18 @@ use std::sync::atomic::Ordering;
 
 use super::process;
 use super::prometheus::Page;
+use crate::config::Spelled as _;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::fixed_window::windows::Windows;
 use crate::limit::rate::{Burst, Interval, Rate};
 use crate::limit::time::Now;
 use crate::observe::metrics::{OUTCOMES, Reading};
 use crate::redis::ClusterServer;
-use crate::settings::LimitSpec;
+use crate::settings::{LimitSpec, Priority};
 use crate::store::Counters;
 use crate::upstream::health::ServerState;
+use crate::upstream::overload::report::QueueFacts;
+use crate::upstream::overload::rule::LimitChange;
 use crate::worker::{Process, Published};
 
 /// What a scrape of the metrics shows.
@@ -43,6 +46,14 @@ impl Scrape<'_> {
     /// Each upstream's name and servers.
     fn upstreams(&self) -> impl Iterator<Item = (&str, &[Arc<ServerState>])> {
         self.published.upstreams.iter().map(|state| (state.name().as_str(), state.servers()))
+    }
+
+    /// The queue of each upstream that has `max_requests`.
+    fn queues(&self) -> impl Iterator<Item = (&str, QueueFacts)> {
+        let specs = self.published.settings.upstreams.iter();
+        let queues = specs.zip(&self.published.upstreams);
+        let queues = queues.filter(|(spec, _)| spec.max_requests.is_some());
+        queues.map(|(spec, state)| (spec.name.as_str(), state.queue().facts()))
     }
 
     /// Writes a number for each limit that has one.
@@ -99,6 +110,56 @@ const FAMILIES: &[(&str, &str, &str, Samples)] = &[
         for (upstream, counts) in &scrape.reading.upstreams {
             for (failure, count) in &counts.failures {
                 page.sample(&[("upstream", upstream.as_str()), ("reason", failure.reason())], count);
+            }
+        }
+    }),
+    ("gauge", "tidegate_upstream_limit", "The most requests that an upstream with `max_requests` may have at once now. In shadow, what would apply.", |scrape, page| {
+        for (upstream, facts) in scrape.queues() {
+            let limit = facts.limit.map_or_else(|| number(f64::INFINITY), |limit| limit.to_string());
+            page.sample(&[("upstream", upstream)], &limit);
+        }
+    }),
+    ("gauge", "tidegate_upstream_in_flight", "Requests that hold a place in `max_requests`.", |scrape, page| {
+        for (upstream, facts) in scrape.queues() {
+            page.sample(&[("upstream", upstream)], &facts.in_flight);
+        }
+    }),
+    ("gauge", "tidegate_upstream_waiting", "Requests that wait for such a place.", |scrape, page| {
+        for (upstream, facts) in scrape.queues() {
+            for (priority, waiting) in Priority::ALL.iter().zip(facts.waiting) {
+                page.sample(&[("upstream", upstream), ("priority", priority.spelling())], &waiting);
+            }
+        }
+    }),
+    ("gauge", "tidegate_upstream_slow_ratio", "The share of an upstream's answers that came after its goal.", |scrape, page| {
+        for (upstream, facts) in scrape.queues() {
+            facts.goal.iter().for_each(|goal| page.sample(&[("upstream", upstream)], &number(goal.slow_share)));
+        }
+    }),
+    ("gauge", "tidegate_upstream_goal_times", "How many times the goal counts, as the upstream is slow, but not from load.", |scrape, page| {
+        for (upstream, facts) in scrape.queues() {
+            facts.goal.iter().for_each(|goal| page.sample(&[("upstream", upstream)], &goal.times));
+        }
+    }),
+    ("counter", "tidegate_upstream_refused_total", "Requests that were refused with 503, as the queue was full or they had waited for too long.", |scrape, page| {
+        for (upstream, facts) in scrape.queues() {
+            for (priority, counts) in Priority::ALL.iter().zip(facts.refused) {
+                for (reason, count) in ["full", "waited"].iter().zip(counts) {
+                    let labels = [("upstream", upstream), ("priority", priority.spelling()), ("reason", reason)];
+                    page.sample(&labels, &count);
+                }
+            }
+        }
+    }),
+    ("histogram", "tidegate_upstream_queue_seconds", "How long those waited that were sent after a wait.", |scrape, page| {
+        for (upstream, facts) in scrape.queues() {
+            page.histogram(&[("upstream", upstream)], &facts.waits);
+        }
+    }),
+    ("counter", "tidegate_upstream_limit_changes_total", "What the rule of a goal has done.", |scrape, page| {
+        for (upstream, facts) in scrape.queues().filter(|(_, facts)| facts.goal.is_some()) {
+            for ((_, kind), count) in LimitChange::COUNTED.iter().zip(facts.changes) {
+                page.sample(&[("upstream", upstream), ("kind", kind)], &count);
             }
         }
     }),

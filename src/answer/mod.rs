@@ -19,16 +19,22 @@ use http::{HeaderName, Method, StatusCode};
 use self::protocol::{ProblemType, Protocol};
 use self::quotas::{QuotaFields, write_quotas};
 use self::refusal::{Meaning, Refusal};
-use self::rejection::{RejectionContent, Rejections};
+use self::rejection::{GRPC_RETRY_PUSHBACK_MS, RejectionContent, Rejections};
 use self::response::{NO_STORE, OwnResponse, own, trailers_only};
-use crate::limit::decision::whole_seconds;
+use crate::limit::decision::{whole_milliseconds, whole_seconds};
 use crate::request::key::{KeyError, TokenFault};
 use crate::settings::{AnswerSpec, RouteSpec};
 use crate::throttle::{Quota, Refused};
-use crate::upstream::UpstreamError;
+use crate::upstream::{QueueError, TIDEGATE_OVERLOAD, UpstreamError};
 
 /// The challenge for a client whose token does not verify (RFC 6750, 3).
 const INVALID_TOKEN: HeaderValue = HeaderValue::from_static("Bearer error=\"invalid_token\"");
+
+/// The problem type of draft-ietf-httpapi-ratelimit-headers-11, section 5, and its title.
+const REDUCED_CAPACITY: [&str; 2] = [
+    "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
+    "Request cannot be satisfied due to temporary server capacity constraints",
+];
 pub(crate) const BEARER: HeaderValue = HeaderValue::from_static("Bearer");
 
 /// One worker's own answers under the same settings, with what is kept of them.
@@ -91,8 +97,11 @@ impl Answers {
 /// The answer to a request that no limit rejects.
 fn explain(refusal: &Refusal<'_>, protocol: Protocol) -> OwnResponse {
     let Meaning { status, grpc, detail } = refusal.meaning();
+    let is_overload = matches!(refusal, Refusal::Overload(_));
+    let title = status.canonical_reason().unwrap_or("Error");
+    let of_type = if is_overload { REDUCED_CAPACITY } else { ["about:blank", title] };
     let mut answer = match protocol {
-        Protocol::Http(kind) => problem(kind, status, &detail),
+        Protocol::Http(kind) => problem(kind, of_type, status, &detail),
         Protocol::Grpc(kind) => trailers_only(kind, grpc, &detail),
     };
     let field = match refusal {
@@ -101,6 +110,14 @@ fn explain(refusal: &Refusal<'_>, protocol: Protocol) -> OwnResponse {
         Refusal::Call(fault) => fault.field.clone(),
         Refusal::Upstream(UpstreamError::Paused(left)) => {
             Some((RETRY_AFTER, whole_seconds(*left).into()))
+        }
+        Refusal::Overload(QueueError { retry_after, .. }) => {
+            answer.headers_mut().insert(TIDEGATE_OVERLOAD, HeaderValue::from_static("1"));
+            if let Protocol::Grpc(_) = protocol {
+                let wait = whole_milliseconds(*retry_after);
+                answer.headers_mut().insert(GRPC_RETRY_PUSHBACK_MS, wait.into());
+            }
+            Some((RETRY_AFTER, whole_seconds(*retry_after).into()))
         }
         _ => None,
     };
@@ -122,10 +139,15 @@ fn credentials(error: &KeyError) -> Option<(HeaderName, HeaderValue)> {
     }
 }
 
-fn problem(kind: ProblemType, status: StatusCode, detail: &str) -> OwnResponse {
-    let title = status.canonical_reason().unwrap_or("Error");
+fn problem(
+    kind: ProblemType,
+    [of_type, title]: [&str; 2],
+    status: StatusCode,
+    detail: &str,
+) -> OwnResponse {
     let body = format!(
-        r#"{{"type":"about:blank","title":{},"status":{},"detail":{}}}"#,
+        r#"{{"type":{},"title":{},"status":{},"detail":{}}}"#,
+        quoted(of_type),
         quoted(title),
         status.as_u16(),
         quoted(detail)

@@ -14,7 +14,7 @@ use crate::request::path::AmbiguousPath;
 use crate::request::route::NoRoute;
 use crate::throttle::Refused;
 use crate::upstream::progress::BodyFault;
-use crate::upstream::{ServerFailure, UpstreamError};
+use crate::upstream::{QueueError, ServerFailure, UpstreamError};
 
 /// The most different fields of a request. The `http` crate holds 24,576 of them in a message and panics at one
 /// more. The rest is for fields that this proxy and a route's `request_headers` add.
@@ -68,6 +68,8 @@ pub(crate) enum Refusal<'p> {
     Deadline,
     /// The upstream did not answer, or its answer cannot be passed on.
     Upstream(UpstreamError),
+    /// The upstream has as many requests as it may have at once.
+    Overload(QueueError),
     /// The client has left before an answer.
     ClientLeft,
     /// The program has panicked. `observe::panics` has logged why.
@@ -154,7 +156,7 @@ impl Refusal<'_> {
                 }
                 _ => (502, Status::Unavailable, "the API could not be reached or broke off".into()),
             },
-            Self::Upstream(UpstreamError::Queue(_)) => {
+            Self::Overload(_) => {
                 (503, Status::Unavailable, "the API has as many requests as it can take".into())
             }
             Self::Upstream(UpstreamError::Paused(_)) => {
@@ -180,6 +182,7 @@ impl Refusal<'_> {
             Self::Limits(refused) => refused.reason(),
             Self::Deadline => "deadline",
             Self::Upstream(error) => error.kind().reason(),
+            Self::Overload(_) => "overload",
             Self::ClientLeft | Self::Body(BodyFault::ClientLeft) => "client_left",
             Self::Panic => "panic",
         }

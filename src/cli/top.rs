@@ -95,6 +95,9 @@ const ROUTES: &str = "route = /name, requests/s = /per_second, rejected/s = /rej
 const SERVERS: &str = "upstream = /of, server = /it/url, up = /it/up, since = /it/since, \
     requests = /it/requests_total, 5xx = /it/answers_5xx_total, in flight = /it/in_flight, \
     retries = /it/retries_total, errors = /it/errors, check passed = /it/last_check/passed";
+const QUEUES: &str = "upstream = /name, limit = /overload/limit, in flight = /overload/in_flight, \
+    waiting = /overload/waiting, refused/s = /overload/refused_per_second, slow % = /overload/slow_percent, \
+    goal ms = /overload/goal_ms, times = /overload/goal_times, refused most = /overload/refused/0/key";
 const STORES: &str = "store = /name, up = /up, for = /since_ms, p50 ms = /p50_ms, p99 ms = /p99_ms, \
     errors = /errors";
 
@@ -133,6 +136,8 @@ fn page(at: &str, status: &Value, most: usize) -> String {
          rejected in {} = /it/count, at most over = /it/at_most_over, name = /it/name",
         time(&status["rejected_keys_window_ms"])
     );
+    let mut queues = list(status, "upstreams").to_vec();
+    queues.retain(|upstream| upstream["overload"].is_object());
     let tables = [
         (REQUESTS, vec![status["requests"].clone()]),
         (LIMITS, limits),
@@ -140,6 +145,7 @@ fn page(at: &str, status: &Value, most: usize) -> String {
         (&*rejected_keys, rejected),
         (ROUTES, routes),
         (SERVERS, servers),
+        (QUEUES, queues),
         (STORES, stores),
     ];
     for (columns, mut values) in tables {

@@ -256,7 +256,9 @@ fn know_fields(settings: &mut Settings) {
         _ => None,
     });
     let changes = routes.iter().filter_map(|route| route.options().request.as_ref());
-    let names = balance.flatten().chain(plans.iter().flat_map(|rule| rule.by.headers()));
+    let shared = upstreams.iter().filter_map(|upstream| upstream.share_by.as_ref());
+    let names = balance.flatten().chain(shared.flat_map(KeySpec::headers));
+    let names = names.chain(plans.iter().flat_map(|rule| rule.by.headers()));
     let names = names.chain(jwt.iter().filter_map(|table| table.place.header()));
     let names = names.chain(limits.iter().flat_map(|limit| limit.headers()));
     let names = names.chain(changes.flat_map(HeaderChanges::decided));

@@ -273,6 +273,7 @@ impl RequestRecord {
             limit = details.limit.as_ref().map(Name::as_str),
             reason = details.reason,
             upstream = details.server.as_deref(),
+            upstream_ms = details.answer.as_ref().map(|it| (it.after.as_secs_f64() * 1e6).round() / 1e3),
             via = self.via,
             request_id = self.request_id.as_ref().and_then(|id| id.to_str().ok()),
             trace_id = details.ids.as_ref().map(|ids| ids.trace.to_string()),

@@ -16,6 +16,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, Request, Response, StatusCode, Uri, Version, response};
 use http_body::Body as _;
 use hyper::ext::ReasonPhrase;
+use tokio::time::Instant;
 
 use super::headers::response::Framing;
 use super::headers::x_forwarded::{Origin, write_forwarded};
@@ -25,6 +26,7 @@ use crate::exchange::Exchange;
 use crate::exchange::body::{Answer, ResponseBody};
 use crate::exchange::client::{ClientConnection, Switched};
 use crate::exchange::record::RequestRecord;
+use crate::limit::key::Key;
 use crate::reading::{Seen, most_bytes};
 use crate::request::client::Client;
 use crate::request::key::View;
@@ -32,15 +34,15 @@ use crate::request::name::is_invalid;
 use crate::request::network::client_network;
 use crate::request::path::NormalPath;
 use crate::request::route::Rewrite;
-use crate::settings::{Balance, RouteSpec, Settings};
+use crate::settings::{Balance, KeyDisplay, RouteSpec, Settings};
 use crate::throttle::Permit;
 use crate::upstream::balance::Affinity;
 use crate::upstream::body::{RequestBody, Trailers};
 use crate::upstream::progress::BodyFault;
 use crate::upstream::trailers::{MOST_IN_ANSWER, list_size};
 use crate::upstream::{
-    ConnectionLease, Purpose, RequestOrigin, RequestPermit, Sending, ServerFailure, Unanswered,
-    Upstream, UpstreamError, UpstreamResponse,
+    ConnectionLease, Purpose, QueueError, RequestOrigin, RequestPermit, Sending, ServerFailure,
+    Unanswered, Upstream, UpstreamError, UpstreamResponse,
 };
 
 /// Where a request goes.
@@ -53,6 +55,10 @@ pub(super) struct Way<'r> {
     pub(super) target: Uri,
     /// The hash by which the request's server is chosen, if `balance` is `"hash"`.
     pub(super) affinity: Option<Affinity>,
+    /// The key by which the request would wait for the upstream.
+    pub(super) share: Option<Box<Key>>,
+    /// Gets the time from which on the upstream answers.
+    pub(super) sent: &'r mut Instant,
 }
 
 /// Sends the request upstream and returns the client's answer.
@@ -67,11 +73,24 @@ pub(super) async fn send(
     if client.socket.has_left() {
         return Err(Refusal::ClientLeft);
     }
+    let network = || client_network(way.address.address, way.settings.server.prefixes);
+    let options = way.route.options();
     let by = || RequestOrigin {
-        client: client_network(way.address.address, way.settings.server.prefixes),
-        uploads: exchange.body.as_ref().is_some_and(|body| !body.is_end_stream()),
+        uploads: exchange.body.as_ref().filter(|body| !body.is_end_stream()).map(|_| network()),
+        priority: options.priority,
+        slower_than: options.slower_than,
+        key: way.share.take().map_or_else(Key::empty, |key| *key),
     };
-    let entered = way.upstream.enter(by).await.map_err(Refusal::Upstream)?;
+    let entered = way.upstream.enter(by).await.map_err(|error| {
+        // Otherwise all those who are refused now would come back at once.
+        let (jitter, name) = (way.settings.reject.jitter, &way.upstream.spec().name);
+        let client = Key::of([Some(network().to_string().as_bytes())]);
+        let retry_after = jitter.spread(error.retry_after, name, &client);
+        Refusal::Overload(QueueError { retry_after, ..error })
+    })?;
+    if entered.is_some() {
+        *way.sent = Instant::now();
+    }
     let (request_permit, upload) = entered.unzip();
     let seen = exchange.seen;
     // HTTP/1.0 knows no upgrades (RFC 9110, 7.8), and HTTP/2 has none of this kind (RFC 9113, 8.6).
@@ -346,6 +365,18 @@ pub(super) fn affinity(upstream: &Upstream, request: &View<'_>) -> Option<Affini
     // A token that does not verify says nothing about the client.
     let key = key.key(request).ok().flatten();
     key.filter(|key| key.values().all(|value| value.is_some())).as_ref().map(Affinity::of)
+}
+
+/// The key by which a request would wait for its upstream. `None` while nobody would.
+pub(super) fn share(
+    upstream: &Upstream,
+    request: &View<'_>,
+    display: KeyDisplay,
+) -> Option<Box<Key>> {
+    let spec = upstream.spec().share_by.as_ref().filter(|_| upstream.is_bound())?;
+    // A token that does not verify says nothing about the client.
+    let key = spec.key(request).ok()??;
+    Some(Box::new(if display == KeyDisplay::Hashed { spec.hashed(&key) } else { key }))
 }
 
 /// The path and query that go upstream; `None` if they go unchanged.

@@ -141,11 +141,13 @@ impl Proxy {
         record.decision = DecisionKind::default();
         let over;
         Admission { permit: record.permit, decision: record.decision, over } = admitted?;
-        let affinity = match &route.action {
+        let (affinity, share) = match &route.action {
             Action::Forward { upstream, .. } => {
-                forward::affinity(active.upstream(*upstream), &view)
+                let upstream = active.upstream(*upstream);
+                let share = forward::share(upstream, &view, settings.log.keys);
+                (forward::affinity(upstream, &view), share)
             }
-            Action::Respond { .. } | Action::Decide => None,
+            Action::Respond { .. } | Action::Decide => (None, None),
         };
         let RequestReading { client: address, path, found, .. } = reading;
         // The limits come before this error: a client that searches for routes is counted too.
@@ -163,8 +165,17 @@ impl Proxy {
                 if let Some(over) = over {
                     exchange.head.headers.insert(&TIDEGATE_OVER, over);
                 }
-                let way = Way { settings, upstream, route, address: &address, target, affinity };
-                let sent = Instant::now();
+                let mut sent = Instant::now();
+                let way = Way {
+                    settings,
+                    upstream,
+                    route,
+                    address: &address,
+                    target,
+                    affinity,
+                    share,
+                    sent: &mut sent,
+                };
                 let answer = forward::send(exchange, client, record, way).await?;
                 record.answered(sent, answer.status());
                 answer

@@ -311,7 +311,11 @@ impl Supervisor {
         let now = self.process.clock.now();
         self.process.store.sweep(now);
         self.process.leases.sweep(Some(now));
-        self.published.borrow().upstreams.iter().for_each(|upstream| upstream.end_pauses());
+        let interval = published.settings.log.summary_interval;
+        for upstream in &published.upstreams {
+            upstream.end_pauses();
+            upstream.queue().report(interval);
+        }
         self.checks.try_again();
         // The file is read again, because a file that it names may be correct now.
         let plans = published.settings.plans_file().and_then(|file| file.last_read.age());

@@ -56,7 +56,8 @@ pub(crate) use self::route::{HeaderChanges, NO_ROUTE, RouteOptions, RouteSpec};
 pub(crate) use self::test_case::{Expectation, TestCase};
 pub(crate) use self::trace::{CollectorAddress, SampleShare, TraceSpec};
 pub(crate) use self::upstream::{
-    Balance, Endpoint, HealthSpec, OnAbort, Scheme, ServerAddress, UpstreamServer, UpstreamSpec,
+    AnswerGoal, Balance, Endpoint, GoalMode, HealthSpec, MaxRequests, OnAbort, Priority, Scheme,
+    ServerAddress, UpstreamServer, UpstreamSpec,
 };
 use crate::limit::name::Name;
 use crate::plans::{PlanFile, PlanRule};

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use smallvec::SmallVec;
 
+use super::upstream::Priority;
 use crate::request::route::Rewrite;
 
 /// The name under which requests without a route are counted.
@@ -37,6 +38,10 @@ pub(crate) struct RouteOptions {
     pub(crate) response: Option<HeaderChanges>,
     /// The most time to the response's head, in place of the upstream's timeout.
     pub(crate) response_timeout: Option<Duration>,
+    /// Who goes first, if the upstream is full.
+    pub(crate) priority: Priority,
+    /// After which time an answer is slow, in place of the upstream's goal.
+    pub(crate) slower_than: Option<Duration>,
     /// The most bytes of a request's body, in place of the server's bound.
     pub(crate) max_body_size: Option<u64>,
     /// The fields of a request's body that the route's limits read, or that say the request's plan. If there are any,
@@ -75,6 +80,8 @@ impl RouteSpec {
             request: None,
             response: None,
             response_timeout: None,
+            priority: Priority::Normal,
+            slower_than: None,
             max_body_size: None,
             body_fields: Vec::new(),
             awaits_body: false,

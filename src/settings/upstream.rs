@@ -26,10 +26,12 @@ pub struct UpstreamSpec {
     pub(crate) response_timeout: Duration,
     /// The most time between two reads of a response's body.
     pub(crate) idle_timeout: Duration,
-    /// The most requests in flight from this process, at least 1; `None` is no limit.
-    pub(crate) max_requests: Option<usize>,
+    /// How many requests may be in flight from this process; `None` is no limit.
+    pub(crate) max_requests: Option<MaxRequests>,
     /// The most time that a request waits while `max_requests` are in flight.
     pub(crate) queue_timeout: Duration,
+    /// Who waits is served in fair turns between these keys; `None` is one key for all.
+    pub(crate) share_by: Option<KeySpec>,
     /// The most tries after the first.
     pub(crate) retries: u32,
     /// What happens to a request whose client leaves before its answer has ended.
@@ -58,6 +60,58 @@ impl UpstreamSpec {
     pub(crate) fn outlives_client(&self) -> Option<Duration> {
         (self.on_abort == OnAbort::Finish).then_some(self.finish_timeout)
     }
+}
+
+/// How many requests of this process an upstream may have at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MaxRequests {
+    /// This number, at least 1.
+    Number(usize),
+    /// As many as it answers in time.
+    Goal(AnswerGoal),
+}
+
+impl MaxRequests {
+    /// The goal, if there is one.
+    pub(crate) fn goal(&self) -> Option<&AnswerGoal> {
+        match self {
+            Self::Number(_) => None,
+            Self::Goal(goal) => Some(goal),
+        }
+    }
+}
+
+/// In which time an upstream is to answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AnswerGoal {
+    /// An answer is slow if its head comes later than this after the request.
+    pub(crate) slower_than: Duration,
+    /// The limit never falls below this number, at least 1.
+    pub(crate) at_least: usize,
+    pub(crate) mode: GoalMode,
+}
+
+/// Whether a goal holds requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum GoalMode {
+    #[default]
+    Enforce,
+    /// It only tells that a limit would begin.
+    Shadow,
+}
+
+/// The order in which requests are served that wait for an upstream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) enum Priority {
+    High,
+    #[default]
+    Normal,
+    Low,
+}
+
+impl Priority {
+    /// All of them, in this order.
+    pub(crate) const ALL: [Self; 3] = [Self::High, Self::Normal, Self::Low];
 }
 
 /// What happens to a request whose client leaves before its answer has ended.

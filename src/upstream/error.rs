@@ -9,7 +9,6 @@ use std::time::Duration;
 use rustix::io::Errno;
 use tokio::time::timeout;
 
-use super::queue::QueueError;
 use super::trailers::MOST_IN_ANSWER;
 use crate::observe::metrics::UpstreamFailure;
 
@@ -23,8 +22,6 @@ pub(crate) enum UpstreamError {
         /// What went wrong.
         failure: ServerFailure,
     },
-    /// The upstream has `max_requests` in flight.
-    Queue(QueueError),
     /// All servers have asked for a pause. This is the time until the first pause ends.
     Paused(Duration),
 }
@@ -79,7 +76,7 @@ impl UpstreamError {
     pub(crate) fn server(&self) -> Option<&str> {
         match self {
             Self::Server { server, .. } => Some(server),
-            Self::Queue(_) | Self::Paused(_) => None,
+            Self::Paused(_) => None,
         }
     }
 
@@ -87,7 +84,7 @@ impl UpstreamError {
     pub(crate) fn kind(&self) -> UpstreamFailure {
         match self {
             Self::Server { failure, .. } => failure.kind(),
-            Self::Queue(_) | Self::Paused(_) => UpstreamFailure::Busy,
+            Self::Paused(_) => UpstreamFailure::Busy,
         }
     }
 }
@@ -96,7 +93,6 @@ impl fmt::Display for UpstreamError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Server { server, failure } => failure.tell(server, f),
-            Self::Queue(error) => error.fmt(f),
             Self::Paused(_) => f.write_str("every server has asked for a pause (retry-after)"),
         }
     }

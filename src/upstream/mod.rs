@@ -16,9 +16,7 @@ pub(crate) mod executor;
 pub(crate) mod fetch;
 pub mod health;
 mod kept_head;
-#[cfg(test)]
-#[allow(dead_code, reason = "the queue uses the rest of it")]
-mod overload;
+pub(crate) mod overload;
 mod pool;
 pub(crate) mod progress;
 mod purpose;
@@ -35,7 +33,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Response;
+use http::{HeaderName, Response};
 use hyper::body::Incoming;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -53,8 +51,11 @@ pub(crate) use self::error::Cause;
 pub(crate) use self::error::{ServerFailure, UpstreamError};
 pub(crate) use self::purpose::Purpose;
 use self::queue::Entered;
-pub(crate) use self::queue::{RequestOrigin, RequestPermit};
+pub(crate) use self::queue::{QueueError, RequestOrigin, RequestPermit};
 pub(crate) use self::server::ConnectionLease;
+
+/// Stands in the refusal of a request because the API has as many as it can answer in time.
+pub(crate) const TIDEGATE_OVERLOAD: HeaderName = HeaderName::from_static("tidegate-overload");
 
 /// One upstream in one worker. The pooled connections are the worker's own. The servers' health is the
 /// process's, shared by all workers.
@@ -146,9 +147,19 @@ impl Upstream {
     pub(crate) async fn enter(
         &self,
         by: impl FnOnce() -> RequestOrigin,
-    ) -> Result<Option<Entered>, UpstreamError> {
-        let Some(most) = self.spec.max_requests else { return Ok(None) };
-        let entering = self.state.queue.enter(most, self.spec.queue_timeout, by());
-        Box::pin(entering).await.map(Some).map_err(UpstreamError::Queue)
+    ) -> Result<Option<Entered>, QueueError> {
+        if self.spec.max_requests.is_none() {
+            return Ok(None);
+        }
+        let (queue, by) = (&self.state.queue, by());
+        if let Some(entered) = queue.enter(&by) {
+            return Ok(Some(entered));
+        }
+        Box::pin(queue.clone().wait(by, self.spec.queue_timeout)).await.map(Some)
+    }
+
+    /// Whether a limit is in force, so that a request may have to wait.
+    pub(crate) fn is_bound(&self) -> bool {
+        self.state.queue.is_bound()
     }
 }

@@ -1,320 +1,461 @@
-//! The requests that wait because an upstream has `max_requests` in flight.
+//! The requests in flight at an upstream that has `max_requests`, and those that wait for them.
+//!
+//! `overload` says how many may be in flight, and who is next. Who waits costs neither a task nor a timer: one task for
+//! each upstream keeps the time, while anything is in flight or waits.
 
-use std::collections::{HashMap, VecDeque};
+mod permit;
+
+use std::collections::HashMap;
+use std::mem;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::{Instant, sleep, timeout};
 
-/// The most requests that wait for one upstream, and half of them of one client. Each holds a client's connection.
-const MOST_WAITING: usize = 1_000;
+pub(crate) use self::permit::{RequestPermit, UploadPermit};
+use super::overload::report::{OverloadReport, QueueFacts};
+use super::overload::rule::{LimitChange, LimitMode, LimitRule, SentEnd, SentRequest};
+use super::overload::turns::{FairQueue, Waiter};
+use super::overload::window::{Micros, SECOND};
+use crate::limit::key::Key;
+use crate::limit::name::Name;
+use crate::settings::{GoalMode, MaxRequests, Priority, UpstreamSpec};
 
-/// The requests of an upstream in flight and those that wait, of all workers. Used only if the upstream
-/// has `max_requests`.
-#[derive(Debug, Default)]
-pub(super) struct RequestQueue {
+/// How often those who have waited for too long are looked for.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// How often the rule is told that time passes.
+const TICK: Duration = Duration::from_millis(100);
+
+/// So many ticks without any request end the task that keeps the time. A new one for each request would cost more.
+const IDLE_TICKS: u32 = 20;
+
+/// The `retry-after` of a refusal.
+const RETRY_AFTER: (f64, f64) = (1.0, 30.0);
+
+/// The requests of an upstream in flight and those that wait, of all workers. Used only if the upstream has
+/// `max_requests`.
+#[derive(Debug)]
+pub(crate) struct RequestQueue {
+    name: Name,
+    began: Instant,
+    /// Whether a limit is in force. Without one, a request needs no key.
+    is_bound: AtomicBool,
+    /// Somebody begins to wait.
+    waits: Notify,
     state: Mutex<QueueState>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct QueueState {
-    /// The maximum that the last request came with. A reload may change it.
-    most: usize,
+    max_requests: MaxRequests,
+    rule: LimitRule,
+    turns: FairQueue<Key, UpstreamWaiter>,
     in_flight: usize,
-    /// The requests in flight whose body still comes from the client, all and by client.
-    uploads: usize,
-    uploads_of: HashMap<IpAddr, usize>,
-    /// In the order of arrival.
-    waiting: VecDeque<UpstreamWaiter>,
+    uploads: Uploads,
+    /// Since when those who wait go at most twice as fast each second, and how many were in flight then.
+    released: Option<(Micros, usize)>,
+    /// Whether a task keeps the time.
+    is_timed: bool,
+    report: OverloadReport,
+}
+
+/// The requests in flight whose body still comes from the client.
+#[derive(Debug, Default)]
+struct Uploads {
+    all: usize,
+    by_client: HashMap<IpAddr, usize>,
 }
 
 #[derive(Debug)]
 struct UpstreamWaiter {
-    by: RequestOrigin,
-    give: oneshot::Sender<Entered>,
+    /// The client of a request whose body is still to come.
+    uploads: Option<IpAddr>,
+    give: oneshot::Sender<Result<(), QueueError>>,
 }
 
 /// Whose request wants a permit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct RequestOrigin {
-    /// The address or network of the client.
-    pub(crate) client: IpAddr,
-    /// Whether the request has a body that is still to come.
-    pub(crate) uploads: bool,
-}
-
-/// The right to be one of the requests in flight. Dropping it gives the right to the request that has waited longest.
-#[derive(Debug)]
-pub(crate) struct RequestPermit(Arc<RequestQueue>);
-
-/// Counts a request in flight as an upload. To be dropped when the request's body has come.
-#[derive(Debug)]
-pub(crate) struct UploadPermit {
-    queue: Arc<RequestQueue>,
-    client: IpAddr,
+    /// The address or network of the client, if the request has a body that is still to come.
+    pub(crate) uploads: Option<IpAddr>,
+    pub(crate) priority: Priority,
+    /// The route's own goal.
+    pub(crate) slower_than: Option<Duration>,
+    /// Who shares turns with others.
+    pub(crate) key: Key,
 }
 
 /// What a request gets that may go. The second permit is for a body that is to come.
 pub(crate) type Entered = (RequestPermit, Option<UploadPermit>);
 
 /// Why a request is not sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum QueueError {
-    /// Too many requests wait already, or too many of this client.
-    #[error(
-        "max_requests are in flight, and {MOST_WAITING} more wait, or half as many of this client"
-    )]
-    Full,
-    /// No request ended within `queue_timeout`.
-    #[error("max_requests are in flight, and none of them ended within queue_timeout")]
-    Timeout,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct QueueError {
+    /// Whether it has waited for as long as it may. If not, too many wait.
+    pub(crate) has_waited: bool,
+    /// When the queue will have gone, at the API's present speed.
+    pub(crate) retry_after: Duration,
+}
+
+impl Uploads {
+    /// Whether an upload may begin. It may if the number of all uploads plus that of this client's uploads is below the
+    /// limit. So one client has at most half of the permits while it sends its bodies. Each further client has at most
+    /// half of the permits that are left.
+    fn allow(&self, client: IpAddr, limit: Option<f64>) -> bool {
+        let its = self.by_client.get(&client).copied().unwrap_or_default();
+        limit.is_none_or(|limit| ((self.all + its) as f64) < limit.floor())
+    }
+
+    fn begin(&mut self, client: IpAddr) {
+        self.all += 1;
+        *self.by_client.entry(client).or_default() += 1;
+    }
+
+    fn end(&mut self, client: IpAddr) {
+        self.all -= 1;
+        let its = self.by_client.get(&client).copied().unwrap_or_default();
+        match its {
+            0 | 1 => self.by_client.remove(&client),
+            _ => self.by_client.insert(client, its - 1),
+        };
+    }
 }
 
 impl QueueState {
-    /// Counts a request as in flight, if there may be one more. Returns whether it is counted.
-    ///
-    /// An upload begins only if the number of all uploads plus that of this client's uploads is below the maximum. So
-    /// one client has at most half of the permits while it sends its bodies. Each further client has at most half of
-    /// the permits that are left.
-    fn begin(&mut self, RequestOrigin { client, uploads }: RequestOrigin) -> bool {
-        if self.in_flight >= self.most {
-            return false;
+    fn mode(max_requests: MaxRequests) -> LimitMode {
+        match max_requests {
+            MaxRequests::Number(most) => LimitMode::Fixed(most),
+            MaxRequests::Goal(goal) if goal.mode == GoalMode::Shadow => LimitMode::Shadow,
+            MaxRequests::Goal(_) => LimitMode::Enforce,
         }
-        if uploads {
-            let its = self.uploads_of.get(&client).copied().unwrap_or_default();
-            if self.uploads + its >= self.most {
-                return false;
-            }
-            self.uploads += 1;
-            self.uploads_of.insert(client, its + 1);
+    }
+
+    fn rule(max_requests: MaxRequests, limit: Option<f64>, now: Micros) -> LimitRule {
+        let at_least = max_requests.goal().map_or(1, |goal| goal.at_least);
+        LimitRule::new(at_least, Self::mode(max_requests), limit, now)
+    }
+
+    fn is_number(&self) -> bool {
+        self.max_requests.goal().is_none()
+    }
+
+    fn has_room(&self, now: impl FnOnce() -> Micros) -> bool {
+        self.rule.has_room(self.in_flight)
+            && self.released.is_none_or(|(at, before)| {
+                let seconds = now().saturating_sub(at) as f64 / SECOND as f64;
+                (self.in_flight as f64) < before.max(1) as f64 * seconds.exp2()
+            })
+    }
+
+    /// Takes the one whose turn it is, if there is room for it.
+    fn next(&mut self, now: Micros) -> Option<Waiter<UpstreamWaiter>> {
+        if self.turns.is_empty() || !self.has_room(|| now) {
+            return None;
         }
+        let (uploads, limit) = (&self.uploads, self.rule.bound());
+        let fits = |it: &UpstreamWaiter| it.uploads.is_none_or(|by| uploads.allow(by, limit));
+        let (.., next) = self.turns.next(fits, now)?;
+        self.begin(next.value.uploads);
+        Some(next)
+    }
+
+    fn begin(&mut self, uploads: Option<IpAddr>) {
         self.in_flight += 1;
-        true
+        uploads.into_iter().for_each(|client| self.uploads.begin(client));
     }
 
-    /// Begins the request that has waited longest of those that may begin.
-    fn next(&mut self) -> Option<UpstreamWaiter> {
-        while self.waiting.front().is_some_and(|first| first.give.is_closed()) {
-            self.waiting.pop_front();
-        }
-        let next = (0..self.waiting.len()).find(|at| {
-            let UpstreamWaiter { by, give } = &self.waiting[*at];
-            let by = *by;
-            !give.is_closed() && self.begin(by)
-        })?;
-        self.waiting.remove(next)
-    }
-
-    /// Whether too many requests wait, or too many of this client.
-    fn is_full(&mut self, client: IpAddr) -> bool {
-        if self.waiting.len() < MOST_WAITING / 2 {
-            return false;
-        }
-        self.waiting.retain(|waiting| !waiting.give.is_closed());
-        let its = self.waiting.iter().filter(|waiting| waiting.by.client == client).count();
-        self.waiting.len() >= MOST_WAITING || its >= MOST_WAITING / 2
+    /// Why a request is refused that waits or would wait.
+    fn error(&self, has_waited: bool) -> QueueError {
+        let speed = self.rule.last.answers_per_second;
+        let (least, most) = RETRY_AFTER;
+        // Without an answer the quotient is infinite or no number.
+        let seconds = (self.turns.len() as f64 / speed).max(least).min(most);
+        let seconds = if speed > 0.0 { seconds.ceil() } else { most };
+        QueueError { has_waited, retry_after: Duration::from_secs_f64(seconds) }
     }
 }
 
 impl RequestQueue {
-    /// A permit for one of `most` requests in flight. Waits at most `time_limit` for it.
-    pub(super) async fn enter(
-        self: &Arc<Self>,
-        most: usize,
-        time_limit: Duration,
-        by: RequestOrigin,
-    ) -> Result<Entered, QueueError> {
-        let given = {
-            let mut state = self.state.lock();
-            state.most = most;
-            if state.waiting.is_empty() && state.begin(by) {
-                return Ok(self.permits(by));
-            }
-            if state.is_full(by.client) {
-                return Err(QueueError::Full);
-            }
-            let (give, given) = oneshot::channel();
-            state.waiting.push_back(UpstreamWaiter { by, give });
-            given
+    pub(super) fn new(spec: &UpstreamSpec) -> Self {
+        let max_requests = spec.max_requests.unwrap_or(MaxRequests::Number(usize::MAX));
+        let state = QueueState {
+            max_requests,
+            rule: QueueState::rule(max_requests, None, 0),
+            turns: FairQueue::default(),
+            in_flight: 0,
+            uploads: Uploads::default(),
+            released: None,
+            is_timed: false,
+            report: OverloadReport::default(),
         };
-        // A reload may have raised the maximum.
-        self.advance();
-        match timeout(time_limit, given).await {
-            Ok(Ok(permits)) => Ok(permits),
-            Ok(Err(_)) | Err(_) => Err(QueueError::Timeout),
+        Self {
+            name: spec.name.clone(),
+            began: Instant::now(),
+            is_bound: AtomicBool::new(state.rule.bound().is_some()),
+            waits: Notify::new(),
+            state: Mutex::new(state),
         }
     }
 
-    /// The permits of a request that has begun.
-    fn permits(self: &Arc<Self>, RequestOrigin { client, uploads }: RequestOrigin) -> Entered {
-        let upload = uploads.then(|| UploadPermit { queue: self.clone(), client });
-        (RequestPermit(self.clone()), upload)
-    }
-
-    /// Gives permits to the requests that have waited longest, while there are any.
-    fn advance(self: &Arc<Self>) {
-        loop {
-            let Some(UpstreamWaiter { by, give }) = self.state.lock().next() else { return };
-            // If the request has left meanwhile, its permits are dropped here, and the next request gets them.
-            let _ = give.send(self.permits(by));
+    /// After a reload. With another goal or floor the rule begins anew, but with its old limit: the gate must not open in
+    /// the middle of an overload.
+    pub(super) fn reload(&self, spec: &UpstreamSpec) {
+        let Some(new) = spec.max_requests else { return };
+        let mut state = self.state.lock();
+        let old = mem::replace(&mut state.max_requests, new);
+        let kept = |it: MaxRequests| it.goal().map(|goal| (goal.slower_than, goal.at_least));
+        if kept(old) != kept(new) {
+            let limit = state.rule.limit().filter(|_| old.goal().is_some());
+            let limit = limit.zip(new.goal()).map(|(limit, goal)| limit.max(goal.at_least as f64));
+            state.rule = QueueState::rule(new, limit, self.now());
         }
+        state.rule.set_mode(QueueState::mode(new));
+        self.is_bound.store(state.rule.bound().is_some(), Ordering::Relaxed);
+        self.advance(&mut state);
     }
-}
 
-impl Drop for RequestPermit {
-    fn drop(&mut self) {
-        self.0.state.lock().in_flight -= 1;
-        self.0.advance();
+    /// Whether a limit is in force, so that a request needs a key.
+    pub(super) fn is_bound(&self) -> bool {
+        self.is_bound.load(Ordering::Relaxed)
     }
-}
 
-impl Drop for UploadPermit {
-    fn drop(&mut self) {
-        {
-            let mut state = self.queue.state.lock();
-            state.uploads -= 1;
-            let its = state.uploads_of.get(&self.client).copied().unwrap_or_default();
-            match its {
-                0 | 1 => state.uploads_of.remove(&self.client),
-                _ => state.uploads_of.insert(self.client, its - 1),
+    fn now(&self) -> Micros {
+        u64::try_from(self.began.elapsed().as_micros()).unwrap_or(Micros::MAX)
+    }
+
+    /// A permit, if the request need not wait for it.
+    pub(super) fn enter(self: &Arc<Self>, by: &RequestOrigin) -> Option<Entered> {
+        let mut state = self.state.lock();
+        let limit = state.rule.bound();
+        let may_go = state.turns.is_empty()
+            && state.rule.has_room(state.in_flight)
+            && by.uploads.is_none_or(|client| state.uploads.allow(client, limit));
+        if !may_go {
+            return None;
+        }
+        state.begin(by.uploads);
+        let turn = limit.map(|_| {
+            state.turns.begin(by.priority, &by.key);
+            (by.priority, by.key.clone(), self.now())
+        });
+        if !state.is_number() {
+            self.keep_time(&mut state);
+        }
+        let goal = Self::goal(&state, by);
+        drop(state);
+        Some(self.permits(by, goal, turn))
+    }
+
+    /// Waits for a permit, for `time_limit` at most.
+    ///
+    /// # Errors
+    /// If too many wait, or none was free in time.
+    pub(super) async fn wait(
+        self: Arc<Self>,
+        by: RequestOrigin,
+        time_limit: Duration,
+    ) -> Result<Entered, QueueError> {
+        let (give, given) = oneshot::channel();
+        let (mut waiting, goal) = {
+            let mut state = self.state.lock();
+            let (goal, now) = (Self::goal(&state, &by), self.now());
+            let time_limit = micros(time_limit);
+            let (standing, charge) = match state.is_number() {
+                true => (time_limit, state.rule.last.mean),
+                false => (goal / 4, goal),
             };
+            let (priority, key, uploads) = (by.priority, &by.key, by.uploads);
+            let waiter = UpstreamWaiter { uploads, give };
+            let limits = (time_limit, standing);
+            let (id, evicted) = state.turns.wait(priority, key, limits, charge, waiter, now);
+            if let Some((priority, key, evicted)) = evicted {
+                self.refuse(&mut state, priority, &key, evicted, false);
+            }
+            // It may have room by now, or it may not wait at all.
+            self.look(&mut state, now);
+            self.keep_time(&mut state);
+            (WaitingRequest { queue: &self, by: &by, id, given: Some(given) }, goal)
+        };
+        self.waits.notify_one();
+        waiting.given().await?;
+        let turn = (by.priority, by.key.clone(), self.now());
+        Ok(self.permits(&by, goal, Some(turn)))
+    }
+
+    /// After which time the answer is slow.
+    fn goal(state: &QueueState, by: &RequestOrigin) -> Micros {
+        let goal = state.max_requests.goal();
+        // With a number the goal says nothing.
+        goal.map_or(SECOND, |goal| micros(by.slower_than.unwrap_or(goal.slower_than)))
+    }
+
+    /// Gives permits to those whose turn it is, while there are any.
+    fn advance(&self, state: &mut QueueState) {
+        if state.turns.is_empty() {
+            return;
         }
-        self.queue.advance();
+        let now = self.now();
+        while let Some(Waiter { since, value, .. }) = state.next(now) {
+            state.report.waited(now.saturating_sub(since));
+            // A request that leaves takes itself out of the queue first.
+            let _ = value.give.send(Ok(()));
+        }
+        if state.turns.is_empty() {
+            state.released = None;
+        }
+    }
+
+    fn refuse(
+        &self,
+        state: &mut QueueState,
+        priority: Priority,
+        key: &Key,
+        waiter: Waiter<UpstreamWaiter>,
+        has_waited: bool,
+    ) {
+        state.report.refused(priority, key, has_waited, self.now());
+        let _ = waiter.value.give.send(Err(state.error(has_waited)));
+    }
+
+    /// Refuses those who have waited for too long, and lets others go if there is room.
+    fn look(&self, state: &mut QueueState, now: Micros) {
+        self.advance(state);
+        for (priority, key, waiter) in state.turns.expired(now) {
+            self.refuse(state, priority, &key, waiter, true);
+        }
+        if state.turns.is_empty() {
+            state.released = None;
+        }
+    }
+
+    /// Something has come of a sending.
+    fn ended(&self, state: &mut QueueState, sent: Option<SentRequest>, end: SentEnd) {
+        let Some(sent) = sent else { return };
+        let (in_flight, now) = (state.in_flight, self.now());
+        let change = state.rule.ended(sent, end, in_flight, now);
+        self.changed(state, change, now);
+    }
+
+    /// What follows from what the rule has changed.
+    fn changed(&self, state: &mut QueueState, change: Option<LimitChange>, now: Micros) {
+        let Some(change) = change else { return };
+        if matches!(change, LimitChange::Verdict | LimitChange::Forgotten) {
+            state.released = Some((now, state.in_flight)).filter(|_| !state.turns.is_empty());
+        }
+        self.is_bound.store(state.rule.bound().is_some(), Ordering::Relaxed);
+        let QueueState { max_requests, rule, in_flight, report, .. } = state;
+        report.changed((&self.name, max_requests), rule, *in_flight, change, now);
+    }
+
+    /// Starts the task that keeps the time, if there is none.
+    fn keep_time(self: &Arc<Self>, state: &mut QueueState) {
+        if !mem::replace(&mut state.is_timed, true) {
+            tokio::spawn(Timekeeper(self.clone()).keep());
+        }
+    }
+
+    /// Writes the lines that are due. To be called about once a second.
+    pub(crate) fn report(&self, interval: Duration) {
+        let mut state = self.state.lock();
+        let QueueState { rule, turns, report, .. } = &mut *state;
+        report.write(&self.name, rule, turns.len(), micros(interval), self.now());
+    }
+
+    /// What operators see of the queue.
+    pub(crate) fn facts(&self) -> QueueFacts {
+        let state = self.state.lock();
+        let QueueState { max_requests, rule, turns, in_flight, report, .. } = &*state;
+        let waiting = Priority::ALL.map(|priority| turns.waiting(priority));
+        report.facts(max_requests, rule, *in_flight, waiting, self.now())
+    }
+}
+
+fn micros(duration: Duration) -> Micros {
+    u64::try_from(duration.as_micros()).unwrap_or(Micros::MAX / 2)
+}
+
+/// Keeps the time of a queue. Another task does so after this one has ended, or its worker has.
+struct Timekeeper(Arc<RequestQueue>);
+
+impl Timekeeper {
+    async fn keep(self) {
+        let queue = &self.0;
+        let (mut ticked, mut idle) = (Instant::now(), 0);
+        loop {
+            let waits = {
+                let mut state = queue.state.lock();
+                let now = queue.now();
+                if ticked.elapsed() >= TICK {
+                    ticked = Instant::now();
+                    let is_idle = state.in_flight == 0 && state.turns.is_empty();
+                    idle = if is_idle { idle + 1 } else { 0 };
+                    let in_flight = state.in_flight;
+                    let change = if is_idle { None } else { state.rule.tick(in_flight, now) };
+                    queue.changed(&mut state, change, now);
+                }
+                queue.look(&mut state, now);
+                if idle == IDLE_TICKS || state.is_number() && state.turns.is_empty() {
+                    state.is_timed = false;
+                    return;
+                }
+                !state.turns.is_empty()
+            };
+            match waits {
+                true => sleep(LOOK).await,
+                false => _ = timeout(TICK, queue.waits.notified()).await,
+            }
+        }
+    }
+}
+
+impl Drop for Timekeeper {
+    fn drop(&mut self) {
+        // Its worker ends. If another task keeps the time already, two of them do no harm.
+        self.0.state.lock().is_timed = false;
+    }
+}
+
+/// A request that waits. If it leaves, nobody waits for its place.
+struct WaitingRequest<'q> {
+    queue: &'q Arc<RequestQueue>,
+    by: &'q RequestOrigin,
+    id: u64,
+    /// `None` once it has got its answer.
+    given: Option<oneshot::Receiver<Result<(), QueueError>>>,
+}
+
+impl WaitingRequest<'_> {
+    async fn given(&mut self) -> Result<(), QueueError> {
+        let Some(given) = &mut self.given else { return Ok(()) };
+        let given = given.await;
+        self.given = None;
+        // The queue lives as long as this, and drops nobody without an answer.
+        given.unwrap_or_else(|_| Err(self.queue.state.lock().error(true)))
+    }
+}
+
+impl Drop for WaitingRequest<'_> {
+    fn drop(&mut self) {
+        let Some(mut given) = self.given.take() else { return };
+        let RequestOrigin { priority, key, uploads, .. } = self.by;
+        let mut state = self.queue.state.lock();
+        if state.turns.remove(*priority, key, self.id).is_some() {
+            // Those behind an upload that had to wait may go.
+            return self.queue.advance(&mut state);
+        }
+        if let Ok(Ok(())) = given.try_recv() {
+            state.in_flight -= 1;
+            uploads.iter().for_each(|client| state.uploads.end(*client));
+            state.turns.end(*priority, key, 0);
+            self.queue.advance(&mut state);
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::net::Ipv4Addr;
-    use std::pin::pin;
-    use std::task::{Context, Poll, Waker};
-
-    use super::*;
-
-    const TIME_LIMIT: Duration = Duration::from_secs(1);
-    const WHOLE: RequestOrigin = by(0, false);
-
-    const fn by(client: u8, uploads: bool) -> RequestOrigin {
-        RequestOrigin { client: IpAddr::V4(Ipv4Addr::new(192, 0, 2, client)), uploads }
-    }
-
-    fn poll<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
-        future.poll(&mut Context::from_waker(Waker::noop()))
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_request_waits_for_a_permit_and_no_longer_than_its_patience() {
-        let queue = Arc::new(RequestQueue::default());
-        let first = queue.enter(1, TIME_LIMIT, WHOLE).await.unwrap();
-        let mut second = pin!(queue.enter(1, TIME_LIMIT, WHOLE));
-        let mut third = pin!(queue.enter(1, TIME_LIMIT, WHOLE));
-        assert!(poll(second.as_mut()).is_pending());
-        assert!(poll(third.as_mut()).is_pending());
-        drop(first);
-        assert!(poll(third.as_mut()).is_pending(), "the second came first");
-        let Poll::Ready(Ok(permit)) = poll(second.as_mut()) else {
-            panic!("it has waited longest")
-        };
-        assert_eq!(third.await.unwrap_err(), QueueError::Timeout);
-        drop(permit);
-        assert!(queue.enter(1, TIME_LIMIT, WHOLE).await.is_ok(), "who left has no permit");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_client_that_leaves_gives_its_permit_to_the_next() {
-        let queue = Arc::new(RequestQueue::default());
-        let first = queue.enter(1, TIME_LIMIT, WHOLE).await.unwrap();
-        let mut leaves = Box::pin(queue.enter(1, TIME_LIMIT, WHOLE));
-        let mut stays = pin!(queue.enter(1, TIME_LIMIT, WHOLE));
-        assert!(poll(leaves.as_mut()).is_pending());
-        assert!(poll(stays.as_mut()).is_pending());
-        drop(first);
-        // The first client has the permit, but leaves before its request goes on.
-        drop(leaves);
-        assert!(matches!(poll(stays.as_mut()), Poll::Ready(Ok(_))));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_raised_maximum_lets_waiting_requests_in() {
-        let queue = Arc::new(RequestQueue::default());
-        let _first = queue.enter(1, TIME_LIMIT, WHOLE).await.unwrap();
-        let mut second = pin!(queue.enter(1, TIME_LIMIT, WHOLE));
-        assert!(poll(second.as_mut()).is_pending());
-        let mut third = pin!(queue.enter(3, TIME_LIMIT, WHOLE));
-        assert!(matches!(poll(third.as_mut()), Poll::Ready(Ok(_))));
-        assert!(matches!(poll(second.as_mut()), Poll::Ready(Ok(_))));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_queue_has_an_end() {
-        let queue = Arc::new(RequestQueue::default());
-        let _first = queue.enter(1, TIME_LIMIT, WHOLE).await.unwrap();
-        let enter = |client| queue.enter(1, TIME_LIMIT, by(client, false));
-        let mut waiting: Vec<_> =
-            (0..MOST_WAITING).map(|n| Box::pin(enter(u8::try_from(n % 2).unwrap()))).collect();
-        assert!(waiting.iter_mut().all(|it| poll(it.as_mut()).is_pending()));
-        assert_eq!(enter(2).await.unwrap_err(), QueueError::Full);
-        waiting.clear();
-        let mut next = pin!(enter(2));
-        assert!(poll(next.as_mut()).is_pending(), "those that left have made room");
-    }
-
-    /// A regression: the requests of one client filled the queue, and all others got 503.
-    #[tokio::test(start_paused = true)]
-    async fn one_client_has_half_of_the_queue() {
-        let queue = Arc::new(RequestQueue::default());
-        let _first = queue.enter(1, TIME_LIMIT, WHOLE).await.unwrap();
-        let enter = |client| Box::pin(queue.enter(1, TIME_LIMIT, by(client, false)));
-        let mut waiting: Vec<_> = (0..MOST_WAITING / 2).map(|_| enter(1)).collect();
-        assert!(waiting.iter_mut().all(|it| poll(it.as_mut()).is_pending()));
-        assert_eq!(enter(1).await.unwrap_err(), QueueError::Full);
-        assert!(poll(enter(2).as_mut()).is_pending(), "another client");
-        waiting.pop();
-        assert!(poll(enter(1).as_mut()).is_pending(), "one of its own has left");
-    }
-
-    /// A regression: one client took all permits with bodies of a byte a second.
-    #[tokio::test(start_paused = true)]
-    async fn one_client_that_uploads_has_half_of_the_permits() {
-        for (most, expected) in
-            [(1, &[1, 0][..]), (2, &[1, 1]), (3, &[2, 1]), (4, &[2, 1, 1]), (8, &[4, 2, 1, 1, 0])]
-        {
-            let queue = Arc::new(RequestQueue::default());
-            let mut held = Vec::new();
-            for (client, expected) in (1..).zip(expected) {
-                let before = held.len();
-                while let Poll::Ready(permit) =
-                    poll(pin!(queue.enter(most, TIME_LIMIT, by(client, true))))
-                {
-                    held.push(permit.unwrap());
-                }
-                assert_eq!(held.len() - before, *expected, "{most}, client {client}");
-            }
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn whole_requests_pass_uploads_that_wait() {
-        let queue = Arc::new(RequestQueue::default());
-        let enter = |client, uploads| Box::pin(queue.enter(4, TIME_LIMIT, by(client, uploads)));
-        let (first, upload) = enter(1, true).await.unwrap();
-        let second = enter(1, true).await.unwrap();
-        let mut third = enter(1, true);
-        assert!(poll(third.as_mut()).is_pending());
-        let whole = enter(1, false).await.unwrap();
-        assert!(poll(third.as_mut()).is_pending());
-        drop(upload);
-        let Poll::Ready(Ok(third)) = poll(third.as_mut()) else { panic!("a body has come") };
-        let mut fifth = enter(2, false);
-        assert!(poll(fifth.as_mut()).is_pending(), "four are in flight");
-        drop(second);
-        assert!(poll(fifth.as_mut()).is_ready());
-        assert_eq!(queue.state.lock().uploads, 1);
-        drop((first, third, whole));
-        let state = queue.state.lock();
-        assert_eq!((state.uploads, state.uploads_of.len(), state.in_flight), (0, 0, 0));
-    }
-}
+mod tests;

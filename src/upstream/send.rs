@@ -15,11 +15,12 @@ use super::body::RequestBody;
 use super::connection::{Connection, NoHead};
 use super::error::in_time;
 use super::health::{Event, Health, LONGEST_PAUSE};
+use super::overload::rule::SentEnd;
 use super::retry::{Blame, FailedTry, Next, Reach, Tries, Upload, asked_pause};
 use super::server::{InFlight, Server};
 use super::{
-    ConnectionLease, Purpose, RequestPermit, Sending, Unanswered, Upstream, UpstreamError,
-    UpstreamResponse,
+    ConnectionLease, Purpose, RequestPermit, Sending, TIDEGATE_OVERLOAD, Unanswered, Upstream,
+    UpstreamError, UpstreamResponse,
 };
 
 impl Upstream {
@@ -67,6 +68,10 @@ impl Upstream {
                 let (index, connection) = match found {
                     Ok(found) => found,
                     Err(error) => {
+                        if let (Some(permit), UpstreamError::Server { .. }) = (&mut permit, &error)
+                        {
+                            permit.unreached();
+                        }
                         return Err(Unanswered { error, unsent: Some(request.into_body()) });
                     }
                 };
@@ -80,12 +85,22 @@ impl Upstream {
                 if may_repeat {
                     lease.body_end.keep();
                 }
+                if let Some(permit) = &mut lease.in_flight.permit {
+                    permit.send();
+                }
                 let was_sent = mem::replace(is_sent, true);
                 let (connection, server) = (&mut lease.connection, &server.address);
                 match connection.send(request, may_repeat, server, response_timeout).await {
                     Ok(response) => {
                         drop(lease.body_end.take_kept());
-                        self.note_answer(&self.servers[index], &response, was_up);
+                        let is_refusal = self.note_answer(&self.servers[index], &response, was_up);
+                        if let Some(permit) = &mut lease.in_flight.permit {
+                            permit.answered(match response.status().as_u16() {
+                                _ if is_refusal => SentEnd::Left,
+                                502..=504 => SentEnd::Failed,
+                                _ => SentEnd::Answered,
+                            });
+                        }
                         let Sending { wanted, open, .. } = tries.sending;
                         lease.in_flight.is_open_trial = false;
                         lease.in_flight.is_alone = wanted == Purpose::Own;
@@ -95,7 +110,8 @@ impl Upstream {
                     Err(no_head) => {
                         *is_sent = was_sent || no_head.unsent.is_none();
                         permit = lease.in_flight.permit.take();
-                        request = self.try_again(&mut tries, index, lease, no_head)?;
+                        let held = permit.as_mut();
+                        request = self.try_again(&mut tries, index, lease, no_head, held)?;
                     }
                 }
             }
@@ -192,20 +208,25 @@ impl Upstream {
         UpstreamError::Paused(until.saturating_duration_since(Instant::now()))
     }
 
-    /// Notes what a server's answer says about the server.
-    fn note_answer(&self, server: &Server, response: &Response<Incoming>, was_up: bool) {
+    /// Notes what a server's answer says about the server. Returns whether it is a refusal of another tidegate: two in a
+    /// row must not count it as the slowness of the API behind both.
+    fn note_answer(&self, server: &Server, response: &Response<Incoming>, was_up: bool) -> bool {
         if !was_up {
             self.state.note(&server.state, Event::Recovered, &"");
         }
         if response.status().is_server_error() {
             server.state.annotate(|notes| notes.answers_5xx += 1);
         }
+        let is_refusal = (self.spec.max_requests.is_some() || self.spec.respect_retry_after)
+            && response.headers().contains_key(TIDEGATE_OVERLOAD);
         if self.spec.respect_retry_after
+            && !is_refusal
             && let Some(pause) = asked_pause(response.status(), response.headers())
         {
             let reason = format!("it asked for a pause of {} s (retry-after)", pause.as_secs());
             self.state.note(&server.state, Event::Paused(pause), &reason);
         }
+        is_refusal
     }
 
     /// The whole request again, for another try.
@@ -218,6 +239,7 @@ impl Upstream {
         index: usize,
         mut lease: ConnectionLease,
         NoHead { failure, unsent }: NoHead,
+        permit: Option<&mut RequestPermit>,
     ) -> Result<Request<RequestBody>, Unanswered> {
         let (server, is_unsent) = (&self.servers[index], unsent.is_some());
         let mut failed = FailedTry {
@@ -240,8 +262,12 @@ impl Upstream {
         let blame = failed.blame();
         let next = failed.next(blame, tries.is_repeatable, tries.retries);
         lease.in_flight.is_open_trial &= blame == Blame::Client || next == Next::Afresh;
-        if next != Next::Afresh && blame != Blame::Client {
+        let has_failed = next != Next::Afresh && blame != Blame::Client;
+        if has_failed {
             server.state.failed(failure.kind());
+        }
+        if let Some(permit) = permit {
+            permit.end(if has_failed { SentEnd::Failed } else { SentEnd::Left });
         }
         let error = server.state.error(failure);
         if blame == Blame::Server {

@@ -135,6 +135,20 @@ function showRoutes() {
   }
 }
 
+// Who waits for an upstream with `max_requests`, and who was refused.
+function queueOf({ overload: queue }) {
+  if (!queue) return [];
+  const waiting = queue.waiting.high + queue.waiting.normal + queue.waiting.low;
+  const refused = queue.refused.slice(0, 3).map((it) => `${it.key || "all"} ${short(it.high + it.normal + it.low)}`);
+  return [
+    queue.limit === null ? "no limit" : `at most ${short(queue.limit)} at once${queue.mode === "shadow" ? " (in shadow)" : ""}`,
+    `${short(queue.in_flight)} in flight`, waiting > 0 && `${short(waiting)} waiting`,
+    queue.slow_percent !== null && `${short(queue.slow_percent)} % slower than ${short(queue.goal_ms * queue.goal_times)} ms`,
+    queue.refused_per_second > 0 && `${short(queue.refused_per_second)} refused/s`,
+    queue.since && `overloaded since ${clock(queue.since)}`, refused.length > 0 && `refused most: ${refused.join(", ")}`,
+  ];
+}
+
 function showUpstreams() {
   const all = status.upstreams.flatMap((upstream) => [{ upstream }, ...upstream.servers.map((server) => ({ upstream, server }))]);
   const nameOf = ({ upstream, server }) => `${upstream.name} ${server?.url ?? ""}`;
@@ -148,7 +162,7 @@ function showUpstreams() {
   for (const one of all) {
     const { figures, state, numbers, errors, check } = row(nameOf(one)), { upstream, server } = one;
     if (!server) {
-      figures.textContent = [`${short(upstream.answers_per_second)} answers/s`, upstream.p50_ms !== null && `p50 ${short(upstream.p50_ms)} ms`, upstream.p99_ms !== null && `p99 ${short(upstream.p99_ms)} ms`].filter(Boolean).join(" · ");
+      figures.textContent = [`${short(upstream.answers_per_second)} answers/s`, upstream.p50_ms !== null && `p50 ${short(upstream.p50_ms)} ms`, upstream.p99_ms !== null && `p99 ${short(upstream.p99_ms)} ms`, ...queueOf(upstream)].filter(Boolean).join(" · ");
       continue;
     }
     state.className = server.up ? "up" : "down";

@@ -36,6 +36,7 @@ impl StatusFacts<'_> {
         if down.is_empty() {
             alarms.extend(self.failing());
         }
+        alarms.extend(published.upstreams.iter().filter_map(|state| self.overloaded(state)));
         alarms.extend(self.refusing());
         alarms.extend(self.would_refuse());
         alarms.extend(self.store_away(&published.settings));
@@ -105,6 +106,25 @@ impl StatusFacts<'_> {
         let todo =
             format!("See that its servers run and can be reached from here: {}.", last.reason);
         Some(alarm("error", &id, what, means, todo))
+    }
+
+    /// Requests are refused, since an upstream has as many as it can answer in time.
+    fn overloaded(&self, state: &UpstreamState) -> Option<Value> {
+        let facts = state.queue().facts();
+        let (name, refused) = (state.name(), facts.refused_per_second);
+        let what = format!("API overloaded: {refused:.0} requests a second to {name} get 503");
+        let means = match facts.goal {
+            Some(_) => {
+                "Its answers came too late. It gets as many requests at once as it answers in time."
+            }
+            None => {
+                "It has `max_requests` in flight, and nobody waits for longer than `queue_timeout`."
+            }
+        };
+        let todo =
+            "See \"The API is slow\" in docs/runbook.md: why it is slow, and who sends so much.";
+        let id = format!("overload {name}");
+        (refused > 0.0).then(|| alarm("warning", &id, what, means, todo))
     }
 
     /// Some answers of the last seconds have a 5xx status. Failures of the store have their own alarm.

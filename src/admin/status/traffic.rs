@@ -1,18 +1,22 @@
 //! Connections, requests, routes, and upstreams with their servers.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
 use super::{StatusFacts, busiest, latency};
-use crate::limit::name::Name;
+use crate::limit::key::write_shown;
 use crate::observe::metrics::{Reading, RouteCounts, UpstreamCounts, UpstreamFailure};
-use crate::settings::{RouteSpec, Settings};
-use crate::upstream::health::ServerState;
+use crate::settings::{RouteSpec, Settings, UpstreamSpec};
+use crate::upstream::health::{ServerState, UpstreamState};
+use crate::upstream::overload::report::QueueFacts;
 use crate::worker::Published;
 
 const CLASSES: [(u16, &str); 5] = [(1, "1xx"), (2, "2xx"), (3, "3xx"), (4, "4xx"), (5, "5xx")];
+
+/// The most keys that are shown of those that an upstream's queue refused.
+const MOST_KEYS: usize = 10;
 
 impl StatusFacts<'_> {
     pub(super) fn connections(&self, settings: &Settings) -> Value {
@@ -80,7 +84,8 @@ impl StatusFacts<'_> {
 
     pub(super) fn upstreams(&self, published: &Published) -> Vec<Value> {
         let none = &UpstreamCounts::default();
-        let upstream = |name: &Name, servers: &[Arc<ServerState>]| {
+        let upstream = |spec: &UpstreamSpec, state: &UpstreamState| {
+            let (name, servers) = (state.name(), state.servers());
             let [before, last, now] =
                 self.readings().map(|it| it.upstreams.get(name).unwrap_or(none));
             let [p50, p99] = latency(&before.seconds, &last.seconds);
@@ -92,12 +97,36 @@ impl StatusFacts<'_> {
                 "p50_ms": p50,
                 "p99_ms": p99,
                 "errors": by_reason(&now.failures),
+                "overload": spec.max_requests.map(|_| self.overload(&state.queue().facts())),
                 "retries_total": servers.iter().map(|server| server.notes().retries).sum::<u64>(),
                 "servers": servers.iter().map(|state| self.upstream_server(state)).collect::<Vec<_>>(),
             })
         };
-        let states = published.upstreams.iter();
-        states.map(|state| upstream(state.name(), state.servers())).collect()
+        let states = published.settings.upstreams.iter().zip(&published.upstreams);
+        states.map(|(spec, state)| upstream(spec, state)).collect()
+    }
+
+    /// The requests that wait for an upstream, and the limit that holds them.
+    fn overload(&self, facts: &QueueFacts) -> Value {
+        let refused = facts.by_key.iter().take(MOST_KEYS).map(|(key, [high, normal, low])| {
+            let mut shown = String::new();
+            _ = write_shown(key.as_str(), &mut shown);
+            json!({ "key": shown, "high": high, "normal": normal, "low": low })
+        });
+        let [high, normal, low] = facts.waiting;
+        let goal = facts.goal;
+        json!({
+            "limit": facts.limit,
+            "in_flight": facts.in_flight,
+            "waiting": { "high": high, "normal": normal, "low": low },
+            "refused_per_second": facts.refused_per_second,
+            "refused": refused.collect::<Vec<_>>(),
+            "slow_percent": goal.map(|it| (it.slow_share * 1_000.0).round() / 10.0),
+            "goal_ms": goal.map(|it| it.milliseconds),
+            "goal_times": goal.map(|it| it.times),
+            "mode": goal.map(|it| it.mode),
+            "since": facts.lasts.map(|it| self.ago(Duration::from_micros(it))),
+        })
     }
 
     fn upstream_server(&self, state: &ServerState) -> Value {

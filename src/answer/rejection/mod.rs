@@ -38,7 +38,8 @@ const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 
 /// The wait of a gRPC client in milliseconds. A negative number says that it should not try again (proposal A6 of
 /// grpc/proposal).
-const GRPC_RETRY_PUSHBACK_MS: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
+pub(super) const GRPC_RETRY_PUSHBACK_MS: HeaderName =
+    HeaderName::from_static("grpc-retry-pushback-ms");
 
 /// The number of cached answers. It is enough for a few limits, with each `retry-after` of up to a minute.
 const KEPT: usize = 256;

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use self::explanation::Explanation;
 use self::limit::{describe_calls, describe_limit, describe_plan};
-use self::route::{describe_none, describe_route, why};
+use self::route::{describe_none, describe_route, describe_turn, why};
 use self::token::describe_token;
 use super::{CommandResult, ConfigFile, Failure, load, print};
 use crate::clock::Clock;
@@ -171,6 +171,7 @@ fn describe(
         text.line("body", why);
     }
     let view = View { token: Token(&&token), body: Some(&body), ..view };
+    describe_turn(settings, route, &view, *plain, text);
     describe_plan(settings.plans_of(route), &view, *plain, text);
     let limits = settings.limits_of(route);
     let explained = |limit| describe_limit(settings, limit, &view, (*now, *plain));

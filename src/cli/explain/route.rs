@@ -4,9 +4,12 @@ use http::Method;
 use serde_json::json;
 
 use super::explanation::Explanation;
+use crate::config::{Spelled as _, duration_text};
+use crate::limit::key::write_shown;
+use crate::request::key::{KeySpec, View};
 use crate::request::path::NormalPath;
 use crate::request::route::{Conditions, NoRoute, PathParams};
-use crate::settings::{Action, RouteSpec, Settings};
+use crate::settings::{Action, KeyDisplay, RouteSpec, Settings};
 
 /// Describes a request without a route. `others` are the routes whose path and host fit.
 pub(super) fn describe_none(
@@ -70,6 +73,40 @@ pub(super) fn describe_route(
             let name = upstream.name.as_str();
             text.upstream = Some(json!({ "name": name, "servers": servers, "path": sent }));
         }
+    }
+}
+
+/// Says whose turn the request is while its upstream is full.
+pub(super) fn describe_turn(
+    settings: &Settings,
+    route: &RouteSpec,
+    view: &View<'_>,
+    plain: bool,
+    text: &mut Explanation,
+) {
+    let Action::Forward { upstream, .. } = &route.action else { return };
+    let Some(spec) = settings.upstream(*upstream) else { return };
+    let Some(max_requests) = spec.max_requests else { return };
+    let options = route.options();
+    let priority = options.priority.spelling();
+    let goal = max_requests.goal().map(|goal| options.slower_than.unwrap_or(goal.slower_than));
+    let goal = goal.map(duration_text);
+    let shown = |shares: &KeySpec| {
+        let key = shares.key(view).ok()??;
+        let key =
+            if plain || settings.log.keys == KeyDisplay::Plain { key } else { shares.hashed(&key) };
+        let mut shown = String::new();
+        _ = write_shown(key.as_str(), &mut shown);
+        Some(shown)
+    };
+    let key = spec.share_by.as_ref().and_then(shown);
+    let slow = goal.as_ref().map_or_else(String::new, |goal| format!(", slow after {goal}"));
+    let by = key.as_ref().map_or_else(String::new, |key| format!(", in turns as {key}"));
+    text.line("if full", format_args!("priority {priority}{slow}{by}"));
+    if let Some(upstream) = &mut text.upstream {
+        upstream["priority"] = priority.into();
+        upstream["slower_than"] = goal.into();
+        upstream["share"] = key.into();
     }
 }
 

@@ -1,6 +1,7 @@
 //! Checks across sections. `assembly` calls them when all sections are read. For example: every limit is
 //! used, every route can match, and no upstream is tidegate itself.
 
+mod goals;
 mod keys;
 mod plans;
 
@@ -36,12 +37,14 @@ impl Sections<'_> {
         self.limits_of_calls();
         self.reports_to_nobody();
         self.addresses_in_headers();
+        self.goals_without_meaning();
         if self.is_server_right {
             self.sources_without_values();
         }
         // A wrong plan is left out.
         if !self.cx.has_errors() {
             self.doubtful_plans();
+            self.doubtful_goals();
             self.costs_of_strangers();
         }
     }
@@ -57,8 +60,8 @@ impl Sections<'_> {
             .flat_map(|limit| limit.alternatives().map(move |(source, span)| (limit, source, span)))
     }
 
-    /// The parts of all keys, with their positions, and who reads them: limits, upstreams with a `hash_key`, and
-    /// `plans.by`.
+    /// The parts of all keys, with their positions, and who reads them: limits, upstreams with a `hash_key` or
+    /// `share_by`, and `plans.by`.
     fn parts(&self) -> impl Iterator<Item = (&'static str, &KeySource, &Span)> {
         let limits = self.drafts().flat_map(|limit| &limit.sources);
         let limits = limits.map(|(part, span)| ("the limit counts by", part, span));
@@ -67,11 +70,16 @@ impl Sections<'_> {
             let key = if let Some(Balance::Hash(key)) = balance { &*key.sources } else { &[] };
             key.iter().map(|part| ("the upstream hashes by", part, &upstream.span))
         });
+        let shared = self.upstreams.iter().flat_map(|upstream| {
+            let key = upstream.value.iter().filter_map(|spec| spec.share_by.as_ref());
+            let sources = key.flat_map(|key| &*key.sources);
+            sources.map(|part| ("the upstream shares by", part, &upstream.span))
+        });
         let plans = self.plans.as_ref().and_then(|plans| plans.by.as_ref());
         let plans = plans.into_iter();
         let plans = plans.flat_map(|(by, span)| by.sources.iter().map(move |it| (it, span)));
         let plans = plans.map(|(part, span)| ("the plan is read from", part, span));
-        limits.chain(hashed).chain(plans)
+        limits.chain(hashed).chain(shared).chain(plans)
     }
 
     /// Reports claims in keys if the file has no `[jwt.NAME]`, a `plans.jwt` that is no table, and tables whose claims no

@@ -24,6 +24,7 @@ use super::super::section::store::STORE;
 use super::super::section::test_case::{EXPECT, TEST};
 use super::super::section::tls::{CERTIFICATE, DECIDE_TLS, SERVER_TLS, UPSTREAM_TLS};
 use super::super::section::trace::TRACE;
+use super::super::section::upstream::goal::GOAL;
 use super::super::section::upstream::health::HEALTH;
 use super::super::section::upstream::{UPSTREAM, UPSTREAM_SERVER};
 use super::super::section::{REJECT, ROOT};
@@ -32,12 +33,13 @@ const BEGIN: &str = "<!-- reference: begin -->\n";
 const END: &str = "<!-- reference: end -->";
 
 /// The tables of the file and their headings, in the order of docs/reference.md.
-pub(super) const TABLES: [(&Shape, &str); 31] = [
+pub(super) const TABLES: [(&Shape, &str); 32] = [
     (&SERVER, "`[server]`"),
     (&SERVER_TLS, "`tls` of `[server]`"),
     (&CERTIFICATE, "One of `certificates`"),
     (&UPSTREAM, "`[upstreams.NAME]`"),
     (&UPSTREAM_SERVER, "One of `servers`, as a table"),
+    (&GOAL, "`max_requests` of an upstream, as a table"),
     (&HEALTH, "`health` of an upstream"),
     (&UPSTREAM_TLS, "`tls` of `[upstreams.NAME]`"),
     (&LIMIT, "`[limits.NAME]`"),

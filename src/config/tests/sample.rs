@@ -47,6 +47,7 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
         "count_when" => vec![inline("status = [\"401\"]")],
         "a server" => vec![inline("url = \"http://127.0.0.1:3000\"")],
         "health" => vec![inline("path = \"/a\"")],
+        "max_requests" => vec![inline("slower_than = \"1s\"")],
         "expect" => vec![inline("allowed = 1")],
         "[jwt.NAME]" => vec![inline("keys = \"http://127.0.0.1:1/keys\"")],
         "keys" => vec![inline("secret = \"a secret of thirty-two bytes ....\"")],
@@ -106,7 +107,12 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
         String::new(),
     );
     match shape.title {
-        "[upstreams.NAME]" => upstream = lines,
+        "[upstreams.NAME]" => {
+            upstream = lines;
+            if name == "share_by" {
+                upstream.push_str("\nmax_requests = 5");
+            }
+        }
         "[limits.NAME]" => {
             limit = lines;
             if limiter {
@@ -116,7 +122,13 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
                 rest = PLANS.to_owned();
             }
         }
-        "[[routes]]" => route = lines,
+        "[[routes]]" => {
+            route = lines;
+            if name == "slower_than" || name == "priority" && !line.contains("normal") {
+                upstream.push_str("\nmax_requests = { slower_than = \"1s\" }");
+            }
+        }
+        "max_requests" => upstream.push_str(&format!("\nmax_requests = {table}")),
         "count_when" => limit.push_str(&format!("\ncount_when = {table}")),
         "cost" => limit.push_str(&format!("\ncost = {table}")),
         "estimate" => {

@@ -56,7 +56,7 @@ pub(crate) enum UpstreamFailure {
     Broken,
     /// The proxy does not pass this answer on.
     Refused,
-    /// The request was sent to no server: too many were in flight, or all servers asked for a pause.
+    /// The request was sent to no server: all servers asked for a pause.
     Busy,
 }
 

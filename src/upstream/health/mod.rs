@@ -52,7 +52,11 @@ impl UpstreamState {
             let url = &server.address.url;
             known(url).unwrap_or_else(|| Arc::new(ServerState::new(url, &is_troubled)))
         });
-        let queue = before.map(|before| before.queue.clone()).unwrap_or_default();
+        let queue = match before {
+            Some(before) => before.queue.clone(),
+            None => Arc::new(RequestQueue::new(spec)),
+        };
+        queue.reload(spec);
         let dialer = before.map(|before| before.dialer.clone()).unwrap_or_default();
         let servers: Vec<_> = servers.collect();
         let arrears = Mutex::new(vec![0; servers.len()]);
@@ -72,6 +76,11 @@ impl UpstreamState {
 
     pub(crate) fn servers(&self) -> &[Arc<ServerState>] {
         &self.servers
+    }
+
+    /// Who waits for the upstream, and whether it is overloaded.
+    pub(crate) fn queue(&self) -> &RequestQueue {
+        &self.queue
     }
 
     /// Whether all servers are up, and there is nothing to remember about them.

@@ -5,7 +5,7 @@
 //! reached raises it. If a limit was halved and did not make the answers faster, the API is slow for another reason. The
 //! limit goes back then, and the goal is stretched for a while.
 
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 use std::mem;
 
 use super::window::{AnswerWindow, MANY, MOST_DOUBLINGS, Micros, SECOND, TOLERATED, WindowSummary};
@@ -35,6 +35,9 @@ const VERDICT_IN_DOUBT: Micros = 60 * SECOND;
 const VERDICT_HOLDS: Micros = 300 * SECOND;
 /// So many good windows in a row end the comparison. With 9 % of slow answers by nature three hardly come.
 const GOOD_WINDOWS: u32 = 3;
+/// At `at_least`, so many bad windows in a row or so long without a good answer are told.
+const BAD_AT_LEAST: u32 = 3;
+const BARREN: Micros = 10 * SECOND;
 /// A limit that nobody reached for this long is forgotten: last night's does not meet the morning.
 const FORGOTTEN: Micros = 600 * SECOND;
 
@@ -63,6 +66,20 @@ pub(crate) enum LimitChange {
     Restored,
     /// There is no limit any more.
     Forgotten,
+    /// The limit cannot fall any more, and the API is still slow.
+    AtLeast,
+}
+
+impl LimitChange {
+    /// Those that are counted, with their names.
+    pub(crate) const COUNTED: [(Self, &'static str); 6] = [
+        (Self::First, "first"),
+        (Self::Cut, "cut"),
+        (Self::Raise, "raise"),
+        (Self::Verdict, "verdict"),
+        (Self::Mistrust, "mistrust"),
+        (Self::Forgotten, "forgotten"),
+    ];
 }
 
 /// A request that was sent. It is handed back when its answer's head has come.
@@ -83,17 +100,19 @@ pub(crate) enum SentEnd {
     Left,
 }
 
-/// How it was when the limit began to fall.
-#[derive(Clone, Copy, Debug)]
-struct Descent {
+/// How it was when the limit began to fall, or is now.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Descent {
     limit: Option<f64>,
     in_flight: f64,
+    pub(crate) peak: usize,
     /// The mean answer time in goals.
     ratio: f64,
+    pub(crate) mean: Micros,
 }
 
 /// The state of the rule for one upstream.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct LimitRule {
     at_least: f64,
     mode: LimitMode,
@@ -102,8 +121,8 @@ pub(crate) struct LimitRule {
     doublings: u32,
     /// What was sent before the last cut says nothing about it.
     epoch: u32,
-    /// How many requests become slow at which millisecond.
-    due: BTreeMap<u64, u32>,
+    /// How many requests become slow at which millisecond, the earliest first.
+    due: VecDeque<(u64, u32)>,
     bad_run: u32,
     good_run: u32,
     descent: Option<Descent>,
@@ -112,30 +131,26 @@ pub(crate) struct LimitRule {
     verdict_at: Micros,
     mistrust_until: Micros,
     reached_at: Micros,
+    /// Bad windows in a row at `at_least`.
+    bad_at_least: u32,
+    /// Since when no good answer has come at `at_least`; `None` once it was told.
+    barren_since: Option<Micros>,
+    /// What the last verdict compared: how it was before, and then.
+    pub(crate) verdict: [Descent; 2],
     window: AnswerWindow,
     pub(crate) last: WindowSummary,
 }
 
 impl LimitRule {
     pub(crate) fn new(at_least: usize, mode: LimitMode, limit: Option<f64>, now: Micros) -> Self {
-        let window = AnswerWindow::begin(now, 0);
         Self {
             at_least: at_least as f64,
             mode,
             limit,
-            doublings: 0,
-            epoch: 0,
-            due: BTreeMap::new(),
-            bad_run: 0,
-            good_run: 0,
-            descent: None,
-            stretched_at: now,
-            retry_at: now,
-            verdict_at: now,
-            mistrust_until: now,
             reached_at: now,
-            window,
-            last: WindowSummary::default(),
+            barren_since: Some(now),
+            window: AnswerWindow::begin(now, 0),
+            ..Self::default()
         }
     }
 
@@ -147,14 +162,28 @@ impl LimitRule {
         }
     }
 
+    /// The limit as operators see it.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is at least 1")]
+    pub(crate) fn whole_limit(&self) -> Option<u64> {
+        self.limit().map(|limit| limit as u64)
+    }
+
+    pub(crate) fn set_mode(&mut self, mode: LimitMode) {
+        self.mode = mode;
+    }
+
+    pub(crate) fn is_shadow(&self) -> bool {
+        self.mode == LimitMode::Shadow
+    }
+
+    /// The limit that holds requests.
+    pub(crate) fn bound(&self) -> Option<f64> {
+        self.limit().filter(|_| !self.is_shadow())
+    }
+
     /// Whether one more request may be sent.
     pub(crate) fn has_room(&self, in_flight: usize) -> bool {
-        match self.limit() {
-            Some(limit) if self.mode != LimitMode::Shadow => {
-                (in_flight as f64) < limit.floor().max(1.0)
-            }
-            _ => true,
-        }
+        self.bound().is_none_or(|limit| (in_flight as f64) < limit.floor().max(1.0))
     }
 
     /// How many times the goal counts.
@@ -173,7 +202,16 @@ impl LimitRule {
             self.reached_at = now;
         }
         let request = SentRequest { at: now, goal, epoch: self.epoch };
-        *self.due.entry(self.deadline(request)).or_default() += 1;
+        let deadline = self.deadline(request);
+        match self.due.back_mut() {
+            Some((last, count)) if *last == deadline => *count += 1,
+            // Only a route with a shorter goal comes in between.
+            Some((last, _)) if *last > deadline => match self.place_of(deadline) {
+                Ok(at) => self.due[at].1 += 1,
+                Err(at) => self.due.insert(at, (deadline, 1)),
+            },
+            _ => self.due.push_back((deadline, 1)),
+        }
         request
     }
 
@@ -207,7 +245,18 @@ impl LimitRule {
     /// To be called ten times a second while anything is in flight or waits.
     pub(crate) fn tick(&mut self, in_flight: usize, now: Micros) -> Option<LimitChange> {
         self.overdue(now);
-        self.judge(in_flight, now)
+        self.judge(in_flight, now).or_else(|| self.barren(now))
+    }
+
+    /// Tells once that the limit is at its least and no good answer comes.
+    fn barren(&mut self, now: Micros) -> Option<LimitChange> {
+        let is_least = self.limit.is_some_and(|limit| limit <= self.at_least);
+        if !is_least || self.window.good > 0 {
+            self.barren_since = Some(now);
+        }
+        self.barren_since.filter(|since| now >= since + BARREN)?;
+        self.barren_since = None;
+        Some(LimitChange::AtLeast)
     }
 
     /// When the request becomes slow, in milliseconds.
@@ -215,24 +264,27 @@ impl LimitRule {
         (request.at + (request.goal << self.doublings)).div_ceil(1_000)
     }
 
+    fn place_of(&self, deadline: u64) -> Result<usize, usize> {
+        self.due.binary_search_by_key(&deadline, |(deadline, _)| *deadline)
+    }
+
     /// Counts the requests as slow whose deadline has passed.
     fn overdue(&mut self, now: Micros) {
-        while let Some(first) = self.due.first_entry()
-            && first.key() * 1_000 < now
+        while let Some((deadline, count)) = self.due.front()
+            && (*count == 0 || deadline * 1_000 < now)
         {
-            self.window.slow += u64::from(first.remove());
+            self.window.slow += u64::from(*count);
+            self.due.pop_front();
         }
     }
 
     /// Whether the request was not slow yet.
     fn remove(&mut self, request: SentRequest) -> bool {
-        let deadline = self.deadline(request);
-        let Some(count) = self.due.get_mut(&deadline) else { return false };
-        *count -= 1;
-        if *count == 0 {
-            self.due.remove(&deadline);
-        }
-        true
+        let Ok(at) = self.place_of(self.deadline(request)) else { return false };
+        let count = &mut self.due[at].1;
+        let was_due = *count > 0;
+        *count -= u32::from(was_due);
+        was_due
     }
 
     /// What was sent until now counts no more.
@@ -305,9 +357,9 @@ impl LimitRule {
             change = Some(LimitChange::Mistrust);
         }
         let ratio = window.ratio();
-        let peak = window.peak as f64;
-        let base = self.limit.map_or(peak, |limit| limit.min(peak));
-        let here = Descent { limit: self.limit, in_flight: base, ratio };
+        let base = self.limit.unwrap_or(f64::INFINITY).min(window.peak as f64);
+        let WindowSummary { mean, peak, .. } = self.last;
+        let here = Descent { limit: self.limit, in_flight: base, peak, ratio, mean };
         if self.limit.is_none() {
             if self.bad_run >= BAD_WINDOWS {
                 self.descent = Some(here);
@@ -328,6 +380,7 @@ impl LimitRule {
         if is_believed && lowered >= LOWERED && helped < HELPED * lowered {
             self.limit = run.limit;
             self.descent = None;
+            self.verdict = [run, here];
             (self.verdict_at, self.retry_at, self.bad_run) = (now, now + VERDICT_HOLDS, 0);
             let fitting = (0..MOST_DOUBLINGS).find(|doublings| window.fits(*doublings));
             let doublings = fitting.unwrap_or(MOST_DOUBLINGS);
@@ -335,8 +388,13 @@ impl LimitRule {
             return Some(LimitChange::Verdict);
         }
         let cut = target.max(CUTS.0 * base).min(CUTS.1 * base);
+        let was_least = self.limit.is_some_and(|limit| limit <= self.at_least);
         self.limit = Some(cut.max(self.at_least));
-        change.or(Some(LimitChange::Cut))
+        self.bad_at_least = if was_least { self.bad_at_least + 1 } else { 0 };
+        change.or(Some(match self.bad_at_least {
+            BAD_AT_LEAST => LimitChange::AtLeast,
+            _ => LimitChange::Cut,
+        }))
     }
 
     fn good(&mut self, window: &AnswerWindow, now: Micros) -> Option<LimitChange> {
@@ -369,6 +427,6 @@ impl LimitRule {
     /// How many requests are not slow yet.
     #[cfg(test)]
     pub(super) fn due(&self) -> usize {
-        self.due.values().map(|count| *count as usize).sum()
+        self.due.iter().map(|(_, count)| *count as usize).sum()
     }
 }

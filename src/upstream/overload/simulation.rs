@@ -5,8 +5,9 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use super::rule::{LimitChange, LimitMode, LimitRule, SentEnd, SentRequest};
-use super::turns::{FairQueue, Priority};
+use super::turns::FairQueue;
 use super::window::{Micros, SECOND};
+use crate::settings::Priority;
 
 /// How often those who have waited too long are looked for, and how often the rule is told that time passes.
 const LOOK: Micros = 10_000;
@@ -112,10 +113,6 @@ impl CaseOutcome {
     pub(super) fn settled(&self, from: usize) -> Option<usize> {
         let is_good = |it: &Second| it.answered > 0 && it.in_time * 10 >= it.answered * 9;
         self.seconds[from..].windows(5).position(|seconds| seconds.iter().all(is_good))
-    }
-
-    pub(super) fn count(&self, change: LimitChange) -> usize {
-        self.changes.iter().filter(|it| it.2 == change).count()
     }
 }
 
@@ -259,8 +256,8 @@ impl Simulation<'_> {
             return self.send(number);
         }
         let goal = micros(self.case.goal);
-        let (_, evicted) = proxy.queue.wait(*class, key, SECOND, goal, number, now);
-        if let Some(evicted) = evicted {
+        let (_, evicted) = proxy.queue.wait(*class, key, (SECOND, goal / 4), goal, number, now);
+        if let Some((.., evicted)) = evicted {
             self.refuse(evicted.value);
         }
     }

@@ -11,8 +11,8 @@ use proptest::prelude::*;
 
 use super::rule::*;
 use super::simulation::{ApiCase, CaseOutcome, Clients, Random, run};
-use super::turns::Priority::{self, High, Low, Normal};
 use super::window::{Micros, SECOND};
+use crate::settings::Priority::{self, High, Low, Normal};
 
 /// The last of the values whose time has come.
 fn at(time: f64, steps: &[(u32, f64)]) -> f64 {
@@ -443,4 +443,21 @@ fn a_long_pause_of_the_clients_is_not_slowness() {
     now += 600 * SECOND;
     burst(&mut rule, &mut now, 1);
     assert_eq!(rule.limit(), None);
+}
+
+/// The numbers of `scripts/overload`: for each second the answers in time, the late ones, and the refused requests, with
+/// the rule and without it.
+#[test]
+#[ignore = "it only prints"]
+fn picture() {
+    let run = |mode| {
+        let rate = |time| at(time, &[(0, 100.0), (30, 300.0), (110, 100.0)]);
+        run(&api(150, rate), mode, 1).seconds
+    };
+    let pairs = run(LimitMode::Enforce).into_iter().zip(run(LimitMode::Fixed(usize::MAX)));
+    for (second, (with, without)) in pairs.enumerate() {
+        let [with, without] = [with, without]
+            .map(|it| format!("{} {} {}", it.in_time, it.answered - it.in_time, it.refused));
+        println!("second {second} {with} {without}");
+    }
 }

@@ -6,6 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
 use super::window::{Micros, SECOND};
+use crate::settings::Priority;
 
 /// The most requests that wait for one upstream. Each holds a client's connection.
 pub(crate) const MOST_WAITING: usize = 1_000;
@@ -13,26 +14,17 @@ pub(crate) const MOST_WAITING: usize = 1_000;
 /// Strict priority would starve the lower classes, so that every such turn is theirs.
 const TURN_OF_OTHERS: u64 = 10;
 
+const CLASSES: usize = Priority::ALL.len();
+
 /// A queue that was not empty for this long stands. To wait longer in it serves nobody more, and delays everybody.
 const STANDS: Micros = SECOND;
-
-/// The order in which those who wait are served.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) enum Priority {
-    High,
-    #[default]
-    Normal,
-    Low,
-}
-
-pub(crate) const PRIORITIES: [Priority; 3] = [Priority::High, Priority::Normal, Priority::Low];
 
 /// One that waits.
 #[derive(Debug)]
 pub(crate) struct Waiter<T> {
     /// In the order of arrival.
     id: u64,
-    since: Micros,
+    pub(crate) since: Micros,
     until: Micros,
     /// What its key pays in advance for each request that runs.
     charge: Micros,
@@ -63,10 +55,10 @@ impl<T> QueueShare<T> {
 /// Who waits and who runs.
 #[derive(Debug)]
 pub(crate) struct FairQueue<K, T> {
-    shares: [HashMap<K, QueueShare<T>>; PRIORITIES.len()],
-    waiting: [usize; PRIORITIES.len()],
+    shares: [HashMap<K, QueueShare<T>>; CLASSES],
+    waiting: [usize; CLASSES],
     turns: u64,
-    served_at: [u64; PRIORITIES.len()],
+    served_at: [u64; CLASSES],
     empty_at: Micros,
     arrived: u64,
 }
@@ -102,9 +94,6 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
     fn share(&mut self, class: Priority, key: &K) -> &mut QueueShare<T> {
         let shares = &mut self.shares[class as usize];
         let least = Self::least(shares);
-        if !shares.contains_key(key) {
-            shares.insert(key.clone(), QueueShare::default());
-        }
         let share = shares.entry(key.clone()).or_default();
         if share.is_idle() {
             share.used = share.used.max(least.unwrap_or_default());
@@ -117,22 +106,22 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
         shares.values().filter(|share| !share.is_idle()).map(|share| share.used).min()
     }
 
-    /// Puts a request at the end of its key's queue, for `time_limit` at most. Returns its number, and who must leave, as
-    /// there are too many: it may be this one.
+    /// Puts a request at the end of its key's queue for a time: the second one in a queue that stands. Returns its number,
+    /// and who must leave because there are too many: it may be this one.
     pub(crate) fn wait(
         &mut self,
         class: Priority,
         key: &K,
-        time_limit: Micros,
+        (time_limit, standing): (Micros, Micros),
         charge: Micros,
         value: T,
         now: Micros,
-    ) -> (u64, Option<Waiter<T>>) {
+    ) -> (u64, Option<(Priority, K, Waiter<T>)>) {
         if self.is_empty() {
             self.empty_at = now;
         }
         let stands = now >= self.empty_at + STANDS;
-        let until = now + if stands { time_limit.min(charge / 4) } else { time_limit };
+        let until = now + if stands { time_limit.min(standing) } else { time_limit };
         self.arrived += 1;
         let id = self.arrived;
         let waiter = Waiter { id, since: now, until, charge, value };
@@ -143,14 +132,15 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
     }
 
     /// The last one of the key with most waiting in the lowest class.
-    fn evict(&mut self) -> Option<Waiter<T>> {
-        let class = (0..PRIORITIES.len()).rev().find(|class| self.waiting[*class] > 0)?;
-        let longest = self.shares[class].iter().max_by_key(|(_, share)| {
+    fn evict(&mut self) -> Option<(Priority, K, Waiter<T>)> {
+        let class = *Priority::ALL.iter().rev().find(|class| self.waiting(**class) > 0)?;
+        let longest = self.shares[class as usize].iter().max_by_key(|(_, share)| {
             (share.waiting.len(), share.waiting.back().map(|last| last.id))
         });
         let (key, share) = longest?;
         let (key, id) = (key.clone(), share.waiting.back()?.id);
-        self.remove(PRIORITIES[class], &key, id)
+        let waiter = self.remove(class, &key, id)?;
+        Some((class, key, waiter))
     }
 
     /// Takes one out that waits no more.
@@ -159,7 +149,7 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
         let at = share.waiting.iter().position(|waiter| waiter.id == id)?;
         let waiter = share.waiting.remove(at);
         self.waiting[class as usize] -= 1;
-        self.forget(class, key);
+        self.forget(class);
         waiter
     }
 
@@ -170,7 +160,7 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
         now: Micros,
     ) -> Option<(Priority, K, Waiter<T>)> {
         let waits = |class: &usize| self.waiting[*class] > 0;
-        let mut classes: Vec<usize> = (0..PRIORITIES.len()).filter(waits).collect();
+        let mut classes: Vec<usize> = (0..CLASSES).filter(waits).collect();
         if (self.turns + 1).is_multiple_of(TURN_OF_OTHERS) {
             classes.sort_by_key(|class| self.served_at[*class]);
         }
@@ -192,13 +182,13 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
         if self.is_empty() {
             self.empty_at = now;
         }
-        Some((PRIORITIES[class], key, waiter))
+        Some((Priority::ALL[class], key, waiter))
     }
 
     /// Those who have waited for as long as they may.
     pub(crate) fn expired(&mut self, now: Micros) -> Vec<(Priority, K, Waiter<T>)> {
         let mut gone = Vec::new();
-        for class in PRIORITIES {
+        for class in Priority::ALL {
             for (key, share) in &self.shares[class as usize] {
                 let late = share.waiting.iter().filter(|waiter| waiter.until <= now);
                 gone.extend(late.map(|waiter| (class, key.clone(), waiter.id)));
@@ -216,11 +206,11 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
             share.running = share.running.saturating_sub(1);
             share.used += took;
         }
-        self.forget(class, key);
+        self.forget(class);
     }
 
-    /// Forgets a key that neither waits nor runs, unless it owes something.
-    fn forget(&mut self, class: Priority, _key: &K) {
+    /// Forgets the keys that neither wait nor run, and have used no more than those who do.
+    fn forget(&mut self, class: Priority) {
         let shares = &mut self.shares[class as usize];
         let least = Self::least(shares);
         shares.retain(|_, share| !share.is_idle() || least.is_some_and(|least| share.used > least));
@@ -229,5 +219,11 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
     /// Whether nobody waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Whether nothing is remembered of any key.
+    #[cfg(test)]
+    pub(crate) fn is_forgotten(&self) -> bool {
+        self.shares.iter().all(HashMap::is_empty)
     }
 }

@@ -37,6 +37,8 @@ pub(super) struct AnswerWindow {
     pub(super) took: u64,
     pub(super) goals: u64,
     pub(super) peak: usize,
+    /// The shortest goal of the answers; 0 without one.
+    shortest_goal: Micros,
 }
 
 /// What the last window said.
@@ -47,6 +49,18 @@ pub(crate) struct WindowSummary {
     pub(crate) answers_per_second: f64,
     pub(crate) mean: Micros,
     pub(crate) peak: usize,
+    pub(crate) goal: Micros,
+}
+
+impl WindowSummary {
+    /// In percent, with one decimal.
+    pub(crate) fn slow_percent(&self) -> f64 {
+        (self.slow_share * 1_000.0).round() / 10.0
+    }
+
+    pub(crate) fn goal_ms(&self) -> u64 {
+        self.goal / 1_000
+    }
 }
 
 impl AnswerWindow {
@@ -60,6 +74,8 @@ impl AnswerWindow {
         self.seen += 1;
         self.took += took;
         self.goals += goal << doublings;
+        self.shortest_goal =
+            if self.shortest_goal == 0 { goal } else { self.shortest_goal.min(goal) };
         for (doublings, over) in self.over.iter_mut().enumerate() {
             *over += u64::from(failed || took > goal << doublings);
         }
@@ -120,6 +136,7 @@ impl AnswerWindow {
             answers_per_second: self.seen as f64 * SECOND as f64 / self.age(now) as f64,
             mean: self.took / self.seen.max(1),
             peak: self.peak,
+            goal: self.shortest_goal,
         }
     }
 }

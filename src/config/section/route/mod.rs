@@ -9,14 +9,15 @@ use http::{Method, StatusCode};
 use smallvec::SmallVec;
 
 use super::headers::{self, HEADERS};
+use super::upstream::goal::goal;
 use super::values::{Names, once, once_each, pattern};
 use crate::config::reader::{
     Item, Kind, Mask, Required, Section, SettingList, Shape, Span, Value, Words, Wrong, at, field,
-    fields, nearest, read, setting,
+    fields, nearest, read, setting, spellings,
 };
 use crate::limit::name::Name;
 use crate::request::route::{Conditions, Pattern, Rewrite};
-use crate::settings::{Action, NO_ROUTE, RouteOptions, RouteSpec};
+use crate::settings::{Action, NO_ROUTE, Priority, RouteOptions, RouteSpec};
 
 type Spec = RouteOptions;
 
@@ -40,6 +41,10 @@ pub(crate) static SETTINGS: SettingList<Spec> = &[
         "another path for the upstream: `/v2/{id}`, `/v2/{*rest}`"),
     setting(at!(response_timeout), Kind::TIME_ABOVE_ZERO, Words("the upstream's"),
         "the time to the response's head, for this route; 504 past it"),
+    setting(at!(priority), Kind::Word(spellings::<Priority>), Value("\"normal\""),
+        "who goes first, and who is refused last, while the upstream is full (`max_requests`)"),
+    setting(at!(slower_than, goal), Kind::TIME_ABOVE_ZERO, Words("the upstream's"),
+        "the goal of `max_requests`, for this route"),
     setting(at!(max_body_size), Kind::SIZE_ABOVE_ZERO, Words("the server's"),
         "bytes of a request's body, for this route; larger: 413"),
     field("request_headers", Kind::Table(&HEADERS), Words("none"),
@@ -82,7 +87,10 @@ pub(crate) struct RouteDraft {
     pub(crate) has_all_limits: bool,
     /// Whether the route has no unknown field, which may be a misspelt one, and no error in its options.
     pub(crate) is_whole: bool,
-    options: RouteOptions,
+    pub(crate) options: RouteOptions,
+    /// The positions of the values of `priority` and `slower_than`, if the route has them.
+    pub(crate) priority_span: Option<Span>,
+    pub(crate) goal_span: Option<Span>,
 }
 
 impl RouteDraft {
@@ -129,6 +137,8 @@ pub(crate) fn build(mut section: Section<'_>, known: &Known<'_>) -> RouteDraft {
     let action = action(&mut section, pattern.as_ref(), known);
     let limits = section.take("limits");
     let (limits, has_all_limits) = cx.watched(|| used_limits(limits.as_ref(), known));
+    let span = |name| section.item(name).map(|item| item.span);
+    let (priority_span, goal_span) = (span("priority"), span("slower_than"));
     let options = RouteOptions {
         request: headers::changes(&mut section, "request_headers"),
         response: headers::changes(&mut section, "response_headers"),
@@ -145,6 +155,8 @@ pub(crate) fn build(mut section: Section<'_>, known: &Known<'_>) -> RouteDraft {
         has_all_limits,
         is_whole,
         options,
+        priority_span,
+        goal_span,
     }
 }
 

@@ -1,10 +1,12 @@
 //! `[upstreams.NAME]`.
 
 mod address;
+pub(crate) mod goal;
 pub(crate) mod health;
 
 pub(super) use self::address::host_and_port;
 pub(crate) use self::address::{URL, server_address};
+use self::goal::{GOAL, max_requests};
 use self::health::{HEALTH, health};
 use super::key::key_source;
 use super::tls::{self, UPSTREAM_TLS};
@@ -14,8 +16,8 @@ use crate::config::reader::{
     setting, spellings, words,
 };
 use crate::limit::name::Name;
-use crate::request::key::{KeySpec, Missing};
-use crate::settings::{Balance, OnAbort, Scheme, UpstreamServer, UpstreamSpec};
+use crate::request::key::{KeySource, KeySpec, Missing};
+use crate::settings::{Balance, OnAbort, Priority, Scheme, UpstreamServer, UpstreamSpec};
 
 type Spec = UpstreamSpec;
 
@@ -33,10 +35,12 @@ pub(crate) static SETTINGS: SettingList<Spec> = &[
         "the time to connect to one server; then the others are tried, and at last 504"),
     setting(at!(response_timeout), Kind::TIME_ABOVE_ZERO, Value("\"60s\""), "the time to the response's head; 504 past it"),
     setting(at!(idle_timeout), Kind::TIME_ABOVE_ZERO, Value("\"60s\""), "the time between two reads of a response's body"),
-    setting(at!(max_requests), Kind::Whole(1, 1_000_000), Words("none"),
-        "requests in flight from this process, of one client address at most half while their bodies come; up to 1000 more wait, of one address half; a tunnel no longer counts once it has begun"),
+    setting(at!(max_requests, max_requests), Kind::Either(&[Kind::Whole(1, 1_000_000), Kind::Table(&GOAL)]), Words("none"),
+        "requests in flight from this process, of one client address at most half while their bodies come; up to 1000 more wait; a tunnel no longer counts once it has begun; or a goal: no limit while the answers come in time, else one that finds itself"),
     setting(at!(queue_timeout), Kind::TIME, Value("\"1s\""),
-        "the time for which a request waits because of `max_requests`; 503 past it"),
+        "the time for which a request waits because of `max_requests`; 503 past it; in a queue that stands for a second no longer than a quarter of the goal"),
+    field("share_by", Kind::KEY_SOURCES, Words("one key for all"),
+        "parts of the request as in a limit's `key`: who waits for `max_requests` is served in fair turns between these keys"),
     setting(at!(retries), Kind::Whole(0, 10), Value("1"),
         "further tries where nothing was sent, or where a second try is safe; in all at most a tenth of the requests"),
     setting(at!(on_abort), Kind::Word(spellings::<OnAbort>), Value("\"close\""),
@@ -50,6 +54,8 @@ pub(crate) static SETTINGS: SettingList<Spec> = &[
     field("tls", Kind::Table(&UPSTREAM_TLS), Words("the machine's authorities"),
         "how servers by `https` are verified, and the certificate for them"),
 ];
+
+words!(Priority { "high" => High, "normal" => Normal, "low" => Low });
 
 words!(OnAbort { "close" => Close, "finish" => Finish });
 
@@ -92,11 +98,20 @@ fn one(mut section: Section<'_>, name: Name, system: &tls::SystemRoots) -> Upstr
     let balance = balance(&mut section).unwrap_or_default();
     if !section.has(|name| name == "max_requests") {
         warn_unused(&section, "queue_timeout", "max_requests = 100");
+        let title = "`share_by` means nothing without `max_requests`";
+        section.refuse_field("share_by", title, "expected `max_requests` beside it: nobody waits");
     }
+    let (prefixes, _) = section.cx.key_form.get();
+    let share_by = section.take("share_by").and_then(|item| key_sources(&item, "[\"ip\"]"));
+    let share_by = share_by.map(|sources| KeySpec {
+        sources: sources.into(),
+        missing: Missing::Shared,
+        prefixes,
+    });
     if !section.has(|name| name == "on_abort") {
         warn_unused(&section, "finish_timeout", "on_abort = \"finish\"");
     }
-    let spec = UpstreamSpec { name, servers, balance, tls, ..UpstreamSpec::default() };
+    let spec = UpstreamSpec { name, servers, balance, share_by, tls, ..UpstreamSpec::default() };
     read(SETTINGS, section, spec)
 }
 
@@ -110,18 +125,7 @@ fn balance(section: &mut Section<'_>) -> Option<Balance> {
         warn_unused(section, "hash_key", "balance = \"hash\"");
         section.take("hash_key")
     };
-    let sources = item.and_then(|item| {
-        let items = item.list()?;
-        if items.is_empty() {
-            item.reject(format!("expected at least one part: `{EXAMPLE}`"));
-            return None;
-        }
-        let sources: Vec<_> = all(items.iter().map(key_source))?;
-        for (part, _) in items.iter().zip(&sources).filter(|(_, source)| source.reads_body()) {
-            part.reject("expected another part: a body is read for limits alone");
-        }
-        Some(sources)
-    });
+    let sources = item.and_then(|item| key_sources(&item, EXAMPLE));
     let (prefixes, _) = section.cx.key_form.get();
     let key =
         |sources: Vec<_>| KeySpec { sources: sources.into(), missing: Missing::Skip, prefixes };
@@ -130,6 +134,22 @@ fn balance(section: &mut Section<'_>) -> Option<Balance> {
         BalanceWord::RoundRobin => Balance::RoundRobin,
         BalanceWord::Hash => Balance::Hash(key(sources?)),
     })
+}
+
+/// The parts of a key that is no limit's.
+fn key_sources(item: &Item<'_>, example: &str) -> Option<Vec<KeySource>> {
+    let items = item.list()?;
+    if items.is_empty() {
+        item.reject(format!("expected at least one part: `{example}`"));
+        return None;
+    }
+    let sources: Vec<_> = all(items.iter().map(key_source))?;
+    let of_body = sources.iter().position(KeySource::reads_body);
+    if let Some(part) = of_body.and_then(|at| items.get(at)) {
+        part.reject("expected another part: a body is read for limits alone");
+        return None;
+    }
+    Some(sources)
 }
 
 /// Warns of a field that changes nothing without the field `without`.

@@ -13,7 +13,7 @@ use crate::support::wait_until;
 
 /// Each heading with the path that is asked, and the place of the object in the answer. The servers of a
 /// Redis cluster have the fields that the store has.
-const OBJECTS: [(&str, &str, &str); 15] = [
+const OBJECTS: [(&str, &str, &str); 16] = [
     ("`/api/status`", "/api/status", ""),
     ("One of the `alarms`", "/api/status", "/alarms/0"),
     ("`config` of `/api/status`", "/api/status", "/config"),
@@ -21,6 +21,7 @@ const OBJECTS: [(&str, &str, &str); 15] = [
     ("`connections` of `/api/status`", "/api/status", "/connections"),
     ("`requests` of `/api/status`", "/api/status", "/requests"),
     ("One of the `upstreams`", "/api/status", "/upstreams/0"),
+    ("The `overload` of an upstream", "/api/status", "/upstreams/0/overload"),
     ("One of the `servers` of an upstream", "/api/status", "/upstreams/0/servers/0"),
     ("One of the `routes`", "/api/status", "/routes/0"),
     ("One of the `limits`", "/api/status", "/limits/0"),
@@ -47,6 +48,7 @@ fn the_reference_has_the_fields_of_real_answers() {
     let api = Upstream::echoing();
     let proxy = Proxy::to(&api)
         .admin()
+        .upstream("max_requests = 5")
         .limit("a", "key = []\nrate = \"1/h\"\ncandidate = { rate = \"2/h\" }")
         .start();
     super::send(&proxy, "", 2);

@@ -11,6 +11,7 @@ mod h2c_ends;
 mod https;
 mod large_heads;
 mod on_abort;
+mod overload;
 mod peers;
 mod ports;
 mod several_servers;

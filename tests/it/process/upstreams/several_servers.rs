@@ -16,7 +16,7 @@ use crate::support::upstream::{Upstream, ok, read_request};
 use crate::support::wait_until;
 
 /// An answer without a body.
-fn bare(status: &str, fields: &str) -> Vec<u8> {
+pub(super) fn bare(status: &str, fields: &str) -> Vec<u8> {
     format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n{fields}\r\n").into_bytes()
 }
 
@@ -187,10 +187,16 @@ fn a_request_without_its_turn_in_time_is_a_503_that_is_told() {
     let mut second = Connection::open(proxy.address);
     let reply = second.request("POST", "/", &[], b"hi");
     assert_eq!((reply.status, &reply.json()["status"]), (503, &503.into()));
-    let line = proxy.log.wait("upstream failed", |_| true);
-    assert!(line["error"].as_str().unwrap().contains("max_requests"), "{line}");
-    let sample = "tidegate_upstream_errors_total{upstream=\"api\",reason=\"busy\"}";
-    assert_eq!(Metrics::of(proxy.admin()).value(sample), 1.0);
+    let kind = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
+    assert_eq!(reply.json()["type"], kind);
+    assert_eq!(reply.header("retry-after").as_deref(), Some("30"), "nothing was answered yet");
+    assert_eq!(reply.header("tidegate-overload").as_deref(), Some("1"));
+    let line = proxy.log.wait("overload", |_| true);
+    assert_eq!((&line["upstream"], &line["limit"]), (&"api".into(), &1.into()), "{line}");
+    assert_eq!((&line["refused"], &line["refused_normal"]), (&1.into(), &1.into()), "{line}");
+    let labels = "upstream=\"api\",priority=\"normal\",reason=\"waited\"";
+    let sample = format!("tidegate_upstream_refused_total{{{labels}}}");
+    assert_eq!(Metrics::of(proxy.admin()).value(&sample), 1.0);
     go.send(()).unwrap();
     assert_eq!(first.reply("GET").text(), "served");
     go.send(()).unwrap();
