@@ -12,7 +12,7 @@ use super::StatusFacts;
 use crate::limit::Mode;
 use crate::limit::name::Name;
 use crate::observe::metrics::{DecisionKind, FAILED, Reading, RouteCounts};
-use crate::settings::{OnStoreError, Settings};
+use crate::settings::{Action, OnStoreError, Settings};
 use crate::tls::server::CertificateEnd;
 use crate::upstream::health::UpstreamState;
 use crate::worker::Published;
@@ -34,7 +34,7 @@ impl StatusFacts<'_> {
         let is_only = published.upstreams.len() == 1;
         alarms.extend(down.iter().filter_map(|state| self.upstream_down(state, is_only)));
         if down.is_empty() {
-            alarms.extend(self.failing());
+            alarms.extend(self.failing(published));
         }
         alarms.extend(published.upstreams.iter().filter_map(|state| self.overloaded(state)));
         alarms.extend(self.refusing());
@@ -112,7 +112,7 @@ impl StatusFacts<'_> {
     fn overloaded(&self, state: &UpstreamState) -> Option<Value> {
         let facts = state.queue().facts();
         let (name, refused) = (state.name(), facts.refused_per_second);
-        let what = format!("API overloaded: {refused:.0} requests a second to {name} get 503");
+        let what = format!("API overloaded: requests to {name} get 503, {refused:.0} a second");
         let means = match facts.goal {
             Some(_) => {
                 "Its answers came too late. It gets as many requests at once as it answers in time."
@@ -124,17 +124,27 @@ impl StatusFacts<'_> {
         let todo =
             "See \"The API is slow\" in docs/runbook.md: why it is slow, and who sends so much.";
         let id = format!("overload {name}");
-        (refused > 0.0).then(|| alarm("warning", &id, what, means, todo))
+        (!facts.by_key.is_empty()).then(|| alarm("warning", &id, what, means, todo))
     }
 
     /// Some answers of the last seconds have a 5xx status. Failures of the store have their own alarm.
-    fn failing(&self) -> Option<Value> {
+    fn failing(&self, published: &Published) -> Option<Value> {
         let unanswered = |it: &RouteCounts| {
             it.outcomes[FAILED].saturating_sub(it.outcomes[DecisionKind::Error as usize])
         };
+        // An overload has its own alarm.
+        let refuses = |name: &str| {
+            let route = published.settings.routes.iter().find(|route| *route.name == *name);
+            let index = route.and_then(|route| match route.action {
+                Action::Forward { upstream, .. } => usize::try_from(upstream).ok(),
+                Action::Decide | Action::Respond { .. } => None,
+            });
+            let state = index.and_then(|index| published.upstreams.get(index));
+            state.is_some_and(|state| !state.queue().facts().by_key.is_empty())
+        };
         let routes = self.later.reading.routes.iter().filter(|(name, last)| {
             let before = self.oldest.reading.routes.get(*name).map_or(0, unanswered);
-            unanswered(last) > before
+            unanswered(last) > before && !refuses(name)
         });
         let names: Vec<_> = routes.map(|(name, _)| &**name).collect();
         let what = format!("Answers fail: {}", some(&names));

@@ -105,6 +105,7 @@ pub(crate) enum SentEnd {
 pub(crate) struct Descent {
     limit: Option<f64>,
     in_flight: f64,
+    /// The same, as operators see it.
     pub(crate) peak: usize,
     /// The mean answer time in goals.
     ratio: f64,
@@ -306,10 +307,12 @@ impl LimitRule {
             return None;
         }
         let window = mem::replace(&mut self.window, AnswerWindow::begin(now, in_flight));
+        if is_telling || window.has_answers() {
+            self.last = window.summary(now);
+        }
         if !is_telling {
             return None;
         }
-        self.last = window.summary(now);
         let (old, is_bad) = (self.limit, window.is_bad());
         let change = match self.mode {
             LimitMode::Fixed(_) => return None,
@@ -359,6 +362,8 @@ impl LimitRule {
         let ratio = window.ratio();
         let base = self.limit.unwrap_or(f64::INFINITY).min(window.peak as f64);
         let WindowSummary { mean, peak, .. } = self.last;
+        let most = self.whole_limit().and_then(|limit| usize::try_from(limit).ok());
+        let peak = peak.min(most.unwrap_or(usize::MAX));
         let here = Descent { limit: self.limit, in_flight: base, peak, ratio, mean };
         if self.limit.is_none() {
             if self.bad_run >= BAD_WINDOWS {

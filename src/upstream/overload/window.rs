@@ -104,6 +104,10 @@ impl AnswerWindow {
         self.slow as f64 / self.judged()
     }
 
+    pub(super) fn has_answers(&self) -> bool {
+        self.seen > 0
+    }
+
     /// Whether more is slow than chance explains.
     pub(super) fn is_bad(&self) -> bool {
         let deviation = (TOLERATED * (1.0 - TOLERATED) / self.judged()).sqrt();
@@ -131,7 +135,8 @@ impl AnswerWindow {
 
     pub(super) fn summary(&self, now: Micros) -> WindowSummary {
         WindowSummary {
-            slow_share: self.slow_share(),
+            // No number, if none was in time or too late.
+            slow_share: self.slow_share().max(0.0),
             answers: self.seen,
             answers_per_second: self.seen as f64 * SECOND as f64 / self.age(now) as f64,
             mean: self.took / self.seen.max(1),

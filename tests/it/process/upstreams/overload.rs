@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::several_serv.rs::bare;
+use super::several_servers::bare;
 use crate::support::client::{Connection, get};
 use crate::support::metrics::Metrics;
 use crate::support::proxy::Proxy;

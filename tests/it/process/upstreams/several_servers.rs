@@ -197,6 +197,11 @@ fn a_request_without_its_turn_in_time_is_a_503_that_is_told() {
     let labels = "upstream=\"api\",priority=\"normal\",reason=\"waited\"";
     let sample = format!("tidegate_upstream_refused_total{{{labels}}}");
     assert_eq!(Metrics::of(proxy.admin()).value(&sample), 1.0);
+    let status = get(proxy.admin(), "/api/status", &[("host", "localhost")]).json();
+    let alarms = status["alarms"].as_array().unwrap().iter();
+    let alarms: Vec<_> = alarms.filter_map(|alarm| alarm["what"].as_str()).collect();
+    assert!(alarms.iter().any(|what| what.starts_with("API overloaded")), "{alarms:?}");
+    assert!(!alarms.iter().any(|what| what.starts_with("Answers fail")), "{alarms:?}");
     go.send(()).unwrap();
     assert_eq!(first.reply("GET").text(), "served");
     go.send(()).unwrap();
