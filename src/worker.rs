@@ -48,6 +48,7 @@ use crate::observe::trace::SpanQueue;
 use crate::proxy::Proxy;
 use crate::settings::{KeyDisplay, Settings};
 use crate::store::{self, Store};
+use crate::throttle::kept::KeptRejections;
 use crate::throttle::{Throttle, Waiting};
 use crate::tls::server::{CertificateEnd, Certificates};
 use crate::upstream::Upstream;
@@ -72,6 +73,8 @@ pub struct Process {
     pub(crate) store: Arc<store::ProcessStore>,
     /// The requests that are held for a limit.
     pub(crate) waiting: Arc<Waiting>,
+    /// The last rejections.
+    pub(crate) rejections: Arc<KeptRejections>,
     /// What requests hold that were allowed, and that another proxy forwards.
     pub(crate) leases: Arc<Leases>,
     /// The client connections that are open: at most `max_connections`.
@@ -112,6 +115,7 @@ impl Process {
             draining: false.into(),
             store: store::ProcessStore::by(clock.wall().clone(), &settings.store),
             waiting: Arc::default(),
+            rejections: Arc::new(KeptRejections::new(workers, clock.wall().at(clock.now()))),
             leases: Arc::default(),
             connections: Arc::new(ConnectionLimit::new(connections)),
             abandoned: TaskTracker::new(),
@@ -234,6 +238,8 @@ pub async fn run(
         waiting: process.waiting.clone(),
         log: process.throttled.clone(),
         metrics: metrics.clone(),
+        kept: process.rejections.clone(),
+        worker: index,
     };
     let first = Rc::new(activate(&published, None, &process, &metrics));
     let tasks = WorkerTasks::new(process.abandoned.clone());

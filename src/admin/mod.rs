@@ -16,19 +16,20 @@ mod status;
 mod stream;
 #[cfg(test)]
 mod testing;
+mod why;
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http::header::{HeaderValue, WWW_AUTHENTICATE};
-use http::{Request, StatusCode};
+use http::{Method, Request, StatusCode};
 use hyper::body::Incoming;
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::watch;
 
-use self::answer::{AdminResponse, answer, json as answer_json, problem, read_only, text};
+use self::answer::{AdminResponse, answer, json as answer_json, only, problem, read_only, text};
 pub(crate) use self::connections::listen;
 use self::limits::ApiProblem;
 use self::marks::Marks;
@@ -49,7 +50,7 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The answer to a request for an unknown path.
 const PATHS: &str = "there is /, /healthz, /readyz, /metrics, /api/status, /api/stream, /api/history, \
-                     /api/config and /api/limits";
+                     /api/config, /api/limits and /api/why";
 
 /// The state that the endpoint reports.
 pub(crate) struct Admin {
@@ -117,6 +118,13 @@ impl Admin {
             return answered.unwrap_or_else(|ApiProblem(status, why)| problem(status, &why));
         }
         let method = request.method();
+        if let ["", "api", "why", path @ ..] = path.as_slice() {
+            if !matches!(*method, Method::GET | Method::HEAD) {
+                return only("GET, HEAD");
+            }
+            let answered = self.why(path, uri.query()).await;
+            return answered.unwrap_or_else(|ApiProblem(status, why)| problem(status, &why));
+        }
         match uri.path() {
             "/" => read_only(method, || page::page(StatusCode::OK)),
             "/healthz" => read_only(method, || text(StatusCode::OK, "ok\n")),

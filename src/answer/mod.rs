@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use http::header::{ALLOW, CACHE_CONTROL, HeaderMap, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderName, Method, StatusCode};
+use uuid::Uuid;
 
 use self::protocol::{ProblemType, Protocol};
 use self::quotas::{QuotaFields, write_quotas};
@@ -59,6 +60,19 @@ impl Answers {
         }
     }
 
+    /// The ID of a rejection, and what its answer says in words. `None` if no limit rejects the request.
+    pub(crate) fn in_words(
+        &self,
+        refusal: &Refusal<'_>,
+        protocol: Protocol,
+    ) -> Option<(Uuid, String)> {
+        let Refusal::Limits(Refused::Throttled { answer: spec, rejection, .. }) = refusal else {
+            return None;
+        };
+        let content = RejectionContent::new(protocol, [spec, &self.reject], rejection, &[]);
+        Some((rejection.id, content.detail()))
+    }
+
     /// Answers a request that was refused. `quotas` is what the limits say to the client. The route is `None` if
     /// it is not known.
     pub(crate) fn respond(
@@ -69,10 +83,10 @@ impl Answers {
         route: Option<&RouteSpec>,
     ) -> OwnResponse {
         let mut answer = match refusal {
-            Refusal::Limits(Refused::Throttled { retry_after, answer: spec, .. }) => {
-                let default = &self.reject;
-                let content = RejectionContent::new(protocol, spec, default, *retry_after, quotas);
-                self.rejections.answer(&content)
+            Refusal::Limits(Refused::Throttled { answer: spec, rejection, .. }) => {
+                let content =
+                    RejectionContent::new(protocol, [spec, &self.reject], rejection, quotas);
+                self.rejections.answer(&content, rejection.id)
             }
             _ => {
                 let mut answer = explain(refusal, protocol);

@@ -14,6 +14,7 @@ mod replay;
 mod run;
 mod suggest;
 mod top;
+mod why;
 
 use std::error::Error;
 use std::fmt::Display;
@@ -84,6 +85,8 @@ enum Command {
     Limits(limits::LimitsArgs),
     /// Watch a running proxy: limits, their decisions a second, and who is rejected most
     Top(top::Top),
+    /// Explain why a request was rejected, by the ID of its answer
+    Why(why::Why),
     /// Read and write a Redisson limiter that Java services use
     Redisson(redisson::Redisson),
     /// Print completions for a shell
@@ -200,6 +203,7 @@ fn command(cli: Cli) -> CommandResult {
         Some(Command::Health(health)) => health::health(&health),
         Some(Command::Limits(limits)) => limits::limits(&limits),
         Some(Command::Top(top)) => top::top(&top),
+        Some(Command::Why(why)) => why::why(&why),
         Some(Command::Redisson(redisson)) => redisson::redisson(&redisson),
         Some(Command::Completions(completions)) => {
             reference::completions(&completions, Cli::command())

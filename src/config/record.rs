@@ -7,6 +7,9 @@ use super::changes::Changes;
 use super::tree::{self, FileText};
 use crate::limit::time::Timestamp;
 
+/// The most reloads of which the time is known.
+const MOST_LOADS: usize = 1_000;
+
 /// The record of a process, from its start on.
 #[derive(Debug, Default)]
 pub(crate) struct ConfigRecord(Mutex<ConfigNews>);
@@ -20,6 +23,8 @@ pub(crate) struct ConfigNews {
     pub(crate) version: u64,
     /// When this version came into force.
     pub(crate) since: Timestamp,
+    /// When each version came into force, the last ones.
+    pub(crate) loads: Vec<Timestamp>,
     /// What the last reload changed. Empty before the first one.
     pub(crate) changed: Vec<String>,
     /// The fields of the file that need a restart. Their values of the start are still in force.
@@ -36,8 +41,15 @@ impl ConfigRecord {
     /// The configuration of the start.
     pub(crate) fn started(&self, file: String, text: FileText, now: Timestamp) {
         let (version, first) = (1, text.clone());
-        *self.0.lock() =
-            ConfigNews { file, version, since: now, text, first, ..ConfigNews::default() };
+        *self.0.lock() = ConfigNews {
+            file,
+            version,
+            since: now,
+            loads: vec![now],
+            text,
+            first,
+            ..Default::default()
+        };
     }
 
     /// A reload has put a new file in force.
@@ -47,6 +59,10 @@ impl ConfigRecord {
         let restart = restart.into_iter().map(|it| it.field).collect();
         (news.changed, news.restart, news.text) = (changed, restart, text);
         (news.since, news.rejected) = (now, None);
+        if news.loads.len() == MOST_LOADS {
+            news.loads.remove(0);
+        }
+        news.loads.push(now);
         news.version += 1;
     }
 
@@ -63,6 +79,16 @@ impl ConfigRecord {
 }
 
 impl ConfigNews {
+    /// When the version came into force that was in force at this time. `None` if nobody knows any more.
+    pub(crate) fn loaded(&self, at: Timestamp) -> Option<Timestamp> {
+        self.loads.iter().rev().find(|load| **load <= at).copied()
+    }
+
+    /// The line of a limit in the file in force.
+    pub(crate) fn line_of(&self, limit: &str) -> Option<usize> {
+        self.text.line_of(limit)
+    }
+
     /// The settings in force as JSON, with defaults and without secrets. `env` returns the value of an
     /// environment variable.
     pub(crate) fn settings(&self, env: &dyn Fn(&str) -> Option<String>) -> Json {

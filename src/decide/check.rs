@@ -215,6 +215,9 @@ impl DecidedRequest<'_> {
             answer["status"] = self.answer.status().as_u16().into();
             answer["reason"] = (**reason).into();
         }
+        if let Some((id, detail)) = &self.rejection {
+            answer["rejection"] = json!({ "id": id.to_string(), "detail": detail });
+        }
         if let Some(lease) = self.lease {
             answer["id"] = lease.tell().into();
         }

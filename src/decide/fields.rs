@@ -17,6 +17,9 @@ use crate::request::target::encoded;
 /// The status of a refused request, in an answer whose own status cannot say it.
 const STATUS: HeaderName = HeaderName::from_static("x-tidegate-status");
 
+/// The ID of a rejection.
+const ID: HeaderName = HeaderName::from_static("x-tidegate-id");
+
 /// What the parts of a request are called.
 pub(super) struct PartNames {
     method: &'static str,
@@ -88,6 +91,8 @@ pub(super) fn answer(form: Form, decided: DecidedRequest<'_>) -> Response<Bytes>
     if form == Form::AuthRequest && decided.refused.is_some() {
         let status = answer.status().as_u16();
         answer.headers_mut().insert(STATUS, status.into());
+        let id = decided.rejection.map(|(id, _)| HeaderValue::try_from(id.to_string()));
+        answer.headers_mut().extend(id.transpose().ok().flatten().map(|id| (ID, id)));
         answer.headers_mut().remove(CONTENT_TYPE);
         *answer.status_mut() = StatusCode::FORBIDDEN;
         answer = answer.map(|_| Bytes::new());

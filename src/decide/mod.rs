@@ -24,6 +24,7 @@ use bytes::Bytes;
 use http::header::{CACHE_CONTROL, HeaderValue};
 use http::{Response, StatusCode, request};
 use tokio::time::timeout;
+use uuid::Uuid;
 
 use self::check::RequestEnd;
 use self::form::{BadCall, Form};
@@ -78,6 +79,8 @@ struct DecidedRequest<'p> {
     quotas: Quotas<'p>,
     /// Why the request is refused; `None` where it may go.
     refused: Option<Cow<'static, str>>,
+    /// If a limit rejects it, the rejection's ID and what it says in words.
+    rejection: Option<(Uuid, String)>,
     /// The answer for its client.
     answer: Response<Bytes>,
     /// What the request holds, where somebody tells its end.

@@ -232,7 +232,7 @@ impl DecisionService {
             (refusal, _) => Err(refusal.unwrap_or(Refusal::NotFound)),
         };
         record.decision = DecisionKind::default();
-        let mut lease = None;
+        let (mut lease, mut rejection) = (None, None);
         let (answer, refused) = match ended {
             Ok(Admission { permit, decision, over }) => {
                 record.decision = decision;
@@ -250,12 +250,13 @@ impl DecisionService {
             }
             Err(refusal) => {
                 let answer = record.refused(&refusal, &quotas);
+                rejection = active.answers.in_words(&refusal, record.protocol);
                 record.permit.refused(answer.status());
                 (answer, Some(refusal.meaning().detail))
             }
         };
         record.status = answer.status();
         let decision = record.decision;
-        DecidedRequest { decision, quotas, refused, answer, lease }
+        DecidedRequest { decision, quotas, refused, rejection, answer, lease }
     }
 }

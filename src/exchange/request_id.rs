@@ -5,6 +5,7 @@ use tokio::time::Instant;
 
 use crate::clock::Clock;
 use crate::limit::time::Timestamp;
+use crate::observe::new_uuid;
 use crate::settings::ServerSpec;
 
 /// Writes the request ID into its header, if the file names a header for the ID. The ID is that of a
@@ -23,12 +24,8 @@ pub(super) fn name(
     Some(Box::new(id))
 }
 
-/// A new request ID for a request that came at this time of day: a UUID of version 7 (RFC 9562, 5.7).
+/// A new request ID for a request that came at this time of day.
 fn new_id(wall: Timestamp) -> Option<HeaderValue> {
-    let random = fastrand::u128(..).to_be_bytes();
-    let random = random.first_chunk()?;
-    let id =
-        uuid::Builder::from_unix_timestamp_millis(wall.as_micros() / 1_000, random).into_uuid();
     let mut text = uuid::Uuid::encode_buffer();
-    HeaderValue::from_str(id.hyphenated().encode_lower(&mut text)).ok()
+    HeaderValue::from_str(new_uuid(wall).hyphenated().encode_lower(&mut text)).ok()
 }

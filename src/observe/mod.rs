@@ -25,9 +25,20 @@ use std::collections::hash_map::RandomState;
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use uuid::Uuid;
+
+use crate::limit::time::Timestamp;
+
 /// Hashes keys. The secret is random, so that no client can find two keys with the same hash. All workers have the same
 /// secret, so that their keys can be added up.
 static KEY_HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+
+/// A new ID for something that happens at this time of day: a UUID of version 7 (RFC 9562, 5.7).
+pub(crate) fn new_uuid(wall: Timestamp) -> Uuid {
+    let random = fastrand::u128(..).to_be_bytes();
+    let random = random.first_chunk().copied().unwrap_or_default();
+    uuid::Builder::from_unix_timestamp_millis(wall.as_micros() / 1_000, &random).into_uuid()
+}
 
 /// The machine's name. Empty if it cannot be read.
 pub(crate) fn host() -> String {
@@ -46,7 +57,7 @@ pub(crate) fn millis_up(time: Duration) -> u64 {
 }
 
 /// The first `most` bytes of a text that a client chose, or a few bytes less if a character would be cut.
-fn start(text: &str, most: usize) -> &str {
+pub(crate) fn start(text: &str, most: usize) -> &str {
     let mut end = text.len().min(most);
     while !text.is_char_boundary(end) {
         end -= 1;

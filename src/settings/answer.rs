@@ -69,14 +69,20 @@ pub(crate) enum TemplatePiece {
     RetryAfter,
     /// The same in milliseconds.
     RetryAfterMs,
+    /// The rejection's ID.
+    Id,
+    /// Which limit rejects, its figures and the wait, as a sentence.
+    Detail,
 }
 
 impl BodyTemplate {
-    pub(crate) const NAMES: [(&str, TemplatePiece); 4] = [
+    pub(crate) const NAMES: [(&str, TemplatePiece); 6] = [
         ("{limit}", TemplatePiece::Limit),
         ("{status}", TemplatePiece::Status),
         ("{retry_after}", TemplatePiece::RetryAfter),
         ("{retry_after_ms}", TemplatePiece::RetryAfterMs),
+        ("{id}", TemplatePiece::Id),
+        ("{detail}", TemplatePiece::Detail),
     ];
 
     /// The pieces of a text. Braces around any other word stay in the text.
@@ -102,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn four_names_in_braces_are_replaced_and_all_else_stays() {
+    fn six_names_in_braces_are_replaced_and_all_else_stays() {
         let text = |text: &str| TemplatePiece::Text(text.to_owned());
         for (body, pieces) in [
             ("", vec![text("")]),
@@ -119,6 +125,10 @@ mod tests {
                     TemplatePiece::Status,
                     text(""),
                 ],
+            ),
+            (
+                "{id}: {detail}",
+                vec![text(""), TemplatePiece::Id, text(": "), TemplatePiece::Detail, text("")],
             ),
             ("{Limit} {limit {retry-after}", vec![text("{Limit} {limit {retry-after}")]),
             ("\u{e9}{limit}\u{e9}", vec![text("\u{e9}"), TemplatePiece::Limit, text("\u{e9}")]),

@@ -110,6 +110,12 @@ impl<'p> Claim<'p> {
         matches!(self.decider(), Some(Decider::Redis | Decider::Limiter(_)))
     }
 
+    /// Whether the process has decided in place of Redis, which is away.
+    pub(crate) fn is_without_redis(&self) -> bool {
+        let is_here = matches!(self.decider(), Some(Decider::Process | Decider::Shared));
+        is_here && self.location.is_some()
+    }
+
     /// Whether the limit is enforced, and refuses.
     pub(super) fn refuses(&self) -> bool {
         let rejects = |it: Decision| !it.outcome.passes();

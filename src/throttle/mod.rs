@@ -8,11 +8,13 @@
 //! ends. `usage` reads a response's cost.
 
 mod gather;
+pub(crate) mod kept;
 mod open;
 mod permit;
 mod quota;
 mod refused;
 mod rehearsal;
+pub(crate) mod rejection;
 mod reported;
 mod request_limit;
 mod tell;
@@ -30,12 +32,14 @@ use tokio::time::Instant;
 use self::gather::gather;
 pub(crate) use self::gather::{Applied, NotCounted, applied};
 pub use self::gather::{cost, largest_cost};
+use self::kept::KeptRejections;
 pub(crate) use self::open::Open;
 pub(crate) use self::permit::{Permit, most_of};
 use self::quota::quota;
 pub(crate) use self::quota::{Quota, Quotas, violated};
 pub use self::refused::Refused;
 pub(crate) use self::rehearsal::{Rehearsal, RehearsedAnswer, RehearsedLimit, RehearsedRequest};
+use self::rejection::{RejectedWait, Rejection};
 pub(crate) use self::reported::Hits;
 use self::request_limit::RequestLimit;
 pub(crate) use self::together::MOST_LIMITS;
@@ -61,6 +65,9 @@ pub(crate) struct Throttle {
     /// Logs requests that limits reject or delay, in shadow too.
     pub(crate) log: Arc<Throttled>,
     pub(crate) metrics: Arc<WorkerMetrics>,
+    /// The last rejections of all workers, and the number of this one.
+    pub(crate) kept: Arc<KeptRejections>,
+    pub(crate) worker: usize,
 }
 
 /// A request whose limits decide.
@@ -198,6 +205,11 @@ impl Throttle {
         told.for_each(|quota| quotas.push(quota));
         match verdict {
             Verdict::Pass { wait } => {
+                // A request of a call that is refused passes nowhere.
+                let passes = |it: &&RequestLimit<'_>| !open.is_void && it.mode() == Mode::Enforce;
+                for RequestLimit { claim, .. } in open.limits.iter().filter(passes) {
+                    self.kept.passed(&claim.spec.name, claim.key.shown(), now);
+                }
                 let over = open.over();
                 let decision = match over {
                     _ if !wait.is_zero() => {
@@ -215,10 +227,12 @@ impl Throttle {
                 // A banned client gets the answer to banned clients, whatever other limits say.
                 let banned = |limit: &RequestLimit<'_>| limit.is_banned && limit.rejects();
                 let by = limits.iter().position(banned).unwrap_or(by);
+                let rejection = Arc::new(self.rejection(request, limits, by, retry_after));
                 if !open.is_void {
-                    self.tell_rejected(limits, (by, retry_after), view, now);
+                    self.tell_rejected(limits, (by, retry_after), &rejection, view, now);
+                    self.kept.keep(self.worker, Arc::clone(&rejection));
                 }
-                Err(self.refused(request, &limits[by], retry_after))
+                Err(refused(request, &limits[by], rejection))
             }
         }
     }
@@ -236,11 +250,14 @@ impl Throttle {
     ) -> Result<(), Refused<'p>> {
         let LimitedRequest { view, now, .. } = request;
         let by = open::slowest(limits, wait);
-        self.record(&limits[by], view, Outcome::Delay(wait), now);
+        self.record(&limits[by], view, Outcome::Delay(wait), None, now);
         self.wait(limits, wait).await.map_err(|left| {
             quota::reject_delayed(quotas, left);
-            self.record(&limits[by], view, Outcome::Reject { retry_after: Some(left) }, now);
-            self.refused(request, &limits[by], Some(left))
+            let rejection = Arc::new(self.rejection(request, limits, by, Some(left)));
+            self.kept.keep(self.worker, Arc::clone(&rejection));
+            let outcome = Outcome::Reject { retry_after: Some(left) };
+            self.record(&limits[by], view, outcome, Some(&*rejection), now);
+            refused(request, &limits[by], rejection)
         })
     }
 
@@ -257,22 +274,34 @@ impl Throttle {
         self.waiting.wait(due, &moved).await
     }
 
-    /// The answer of the limit that refuses a request.
-    fn refused<'p>(
+    /// What is kept of a request that the limit at the index `by` refuses.
+    fn rejection<'p>(
         &self,
-        LimitedRequest { settings, .. }: LimitedRequest<'_, 'p>,
-        limit: &RequestLimit<'p>,
+        LimitedRequest { settings, view, now }: LimitedRequest<'_, 'p>,
+        limits: &[RequestLimit<'p>],
+        by: usize,
         retry_after: Option<Duration>,
-    ) -> Refused<'p> {
-        let Claim { spec, key, ask, .. } = &limit.claim;
-        let of_ban = spec.ban.as_ref().filter(|_| limit.is_banned).map(|ban| &ban.answer);
-        let answer = of_ban.or(spec.reject.as_ref()).unwrap_or(&settings.reject);
-        let retry_after = match ask.algorithm {
+    ) -> Rejection {
+        let limit = &limits[by];
+        let (Claim { spec, key, ask, .. }, answer) = (&limit.claim, limit.answer(settings));
+        let told = match ask.algorithm {
             // The wait for a slot is the same guess for all. Clients that were rejected at different moments come back
             // at different moments anyway.
             Algorithm::Concurrency(_) => retry_after,
             _ => retry_after.map(|wait| answer.jitter.spread(wait, &spec.name, key.plain())),
         };
-        Refused::Throttled { limit: &spec.name, retry_after, answer }
+        let wait = RejectedWait { retry_after, told };
+        tell::rejection((limits, by), wait, answer.status, view, self.store.both(now))
     }
+}
+
+/// Refuses a request with the answer of this limit.
+fn refused<'p>(
+    LimitedRequest { settings, .. }: LimitedRequest<'_, 'p>,
+    limit: &RequestLimit<'p>,
+    rejection: Arc<Rejection>,
+) -> Refused<'p> {
+    let retry_after = rejection.wait.told;
+    let (limit, answer) = (&limit.claim.spec.name, limit.answer(settings));
+    Refused::Throttled { limit, retry_after, answer, rejection }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::rejection::Rejection;
 use crate::limit::name::Name;
 use crate::limit::rate::Cost;
 use crate::request::key::{KeyError, TokenFault};
@@ -37,6 +38,8 @@ pub enum Refused<'p> {
         retry_after: Option<Duration>,
         /// The answer to the client, as that limit or the file's default has it.
         answer: &'p Arc<AnswerSpec>,
+        /// What is kept of it.
+        rejection: Arc<Rejection>,
     },
     /// Too many requests wait for their end.
     #[error("too many requests were allowed and have not ended: settle them")]

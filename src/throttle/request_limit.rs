@@ -14,7 +14,7 @@ use crate::limit::decision::Outcome;
 use crate::observe::metrics::DecisionKind;
 use crate::observe::top_keys::KeyLabel;
 use crate::plans::{PlanLine, RequestPlan};
-use crate::settings::{FiguresOf, LimitSpec};
+use crate::settings::{AnswerSpec, FiguresOf, LimitSpec, Settings};
 use crate::store::{Claim, Decider};
 
 /// A limit that applies to a request, or the candidate of one.
@@ -136,6 +136,13 @@ impl<'p> RequestLimit<'p> {
             (Some(Outcome::Reject { .. }), Mode::Mark) => DecisionKind::Marked,
             (Some(Outcome::Reject { .. }), Mode::Shadow | Mode::Candidate) => DecisionKind::Shadow,
         }
+    }
+
+    /// The answer of the limit to a request that it rejects.
+    pub(super) fn answer(&self, settings: &'p Settings) -> &'p Arc<AnswerSpec> {
+        let spec = self.claim.spec;
+        let of_ban = spec.ban.as_ref().filter(|_| self.is_banned).map(|ban| &ban.answer);
+        of_ban.or(spec.reject.as_ref()).unwrap_or(&settings.reject)
     }
 
     /// Whether the limit lets nothing pass, ever.

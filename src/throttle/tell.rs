@@ -1,27 +1,33 @@
 //! Tells what the limits have decided about a request: counts, log lines, keys, bans. `observe` keeps what is told.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
+use http::StatusCode;
 use tokio::time::Instant;
 
 use super::Throttle;
 use super::open::Open;
+use super::rejection::{KeptDecision, RejectedTexts, RejectedWait, Rejection};
 use super::request_limit::{RequestLimit, UnreadLimit};
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::redisson::{self, Sharing};
+use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::Outcome;
 use crate::limit::key::{Key, write_shown};
 use crate::limit::name::Name;
 use crate::limit::rate::Rate;
-use crate::limit::time::Timestamp;
+use crate::limit::time::{Now, Timestamp};
 use crate::limit::waiting::MaxWait;
 use crate::observe::metrics::DecisionKind;
+use crate::observe::new_uuid;
 use crate::observe::throttled::ThrottleEvent;
 use crate::observe::trace::{LimitAnswers, LimitDecision};
 use crate::request::key::View;
 use crate::request::network::client_network;
+use crate::settings::FiguresOf;
 use crate::store::{Claim, LimiterFigures};
 
 impl Throttle {
@@ -56,6 +62,7 @@ impl Throttle {
         &self,
         limits: &[RequestLimit<'_>],
         (by, retry_after): (usize, Option<Duration>),
+        rejection: &Rejection,
         request: &View<'_>,
         now: Timestamp,
     ) {
@@ -63,7 +70,8 @@ impl Throttle {
         for limit in limits.iter().filter(|limit| limit.rejects()) {
             self.count_for_ban(limit, request, now);
         }
-        self.record(&limits[by], request, Outcome::Reject { retry_after }, now);
+        let outcome = Outcome::Reject { retry_after };
+        self.record(&limits[by], request, outcome, Some(rejection), now);
     }
 
     /// Notes the keys that are rejected.
@@ -100,7 +108,7 @@ impl Throttle {
     fn record_shadows(&self, limits: &[RequestLimit<'_>], request: &View<'_>, now: Timestamp) {
         for limit in limits.iter().filter(|limit| limit.mode() != Mode::Enforce) {
             if let Some(outcome @ (Outcome::Reject { .. } | Outcome::Delay(_))) = limit.outcome() {
-                self.record(limit, request, outcome, now);
+                self.record(limit, request, outcome, None, now);
             }
         }
     }
@@ -128,6 +136,7 @@ impl Throttle {
                 method: request.method.as_str(),
                 path: request.path.matching(),
                 request_id: request.id,
+                id: None,
                 outcome: Outcome::Reject { retry_after: None },
                 mode: spec.mode,
             };
@@ -147,7 +156,7 @@ impl Throttle {
         for (_, limit) in others.filter(|(_, limit)| limit.mode() == Mode::Enforce) {
             if let Some(outcome @ Outcome::Reject { .. }) = limit.outcome() {
                 let shown = LoggedKey(limit.claim.key.shown());
-                let event = event(limit, &shown, request, outcome);
+                let event = event(limit, &shown, request, outcome, None);
                 self.log.record_beside(&event, now);
             }
         }
@@ -158,10 +167,11 @@ impl Throttle {
         limit: &RequestLimit<'_>,
         request: &View<'_>,
         outcome: Outcome,
+        rejection: Option<&Rejection>,
         now: Timestamp,
     ) {
         let shown = LoggedKey(limit.claim.key.shown());
-        self.log.record(&event(limit, &shown, request, outcome), now);
+        self.log.record(&event(limit, &shown, request, outcome, rejection), now);
     }
 }
 
@@ -170,6 +180,7 @@ fn event<'e>(
     shown: &'e LoggedKey<'_>,
     request: &'e View<'_>,
     outcome: Outcome,
+    rejection: Option<&Rejection>,
 ) -> ThrottleEvent<'e> {
     let Claim { spec, key, .. } = &limit.claim;
     ThrottleEvent {
@@ -185,9 +196,56 @@ fn event<'e>(
         method: request.method.as_str(),
         path: request.path.matching(),
         request_id: request.id,
+        id: rejection.map(|rejection| rejection.id),
         outcome,
         mode: limit.mode(),
     }
+}
+
+/// What is kept of a request that the limit at the index `by` of `limits` refuses.
+pub(super) fn rejection(
+    (limits, by): (&[RequestLimit<'_>], usize),
+    wait: RejectedWait,
+    status: StatusCode,
+    request: &View<'_>,
+    now: Now,
+) -> Rejection {
+    let limit = &limits[by];
+    let enforces = |limit: &&RequestLimit<'_>| limit.mode() == Mode::Enforce;
+    let index = limits[..by].iter().filter(enforces).count();
+    let kept = limits.iter().filter(enforces).filter_map(|limit| kept(&limit.claim));
+    let mut kept: PerAsk<_> = kept.collect();
+    if kept.iter().all(|it| it.decision.outcome.passes()) {
+        // The process ends before those who wait may go.
+        let waits = |it: &&mut KeptDecision| matches!(it.decision.outcome, Outcome::Delay(_));
+        kept.iter_mut().filter(waits).for_each(|it| {
+            it.decision.outcome = Outcome::Reject { retry_after: wait.retry_after };
+        });
+    }
+    let texts = RejectedTexts::of([
+        limit.claim.key.shown().as_str(),
+        request.method.as_str(),
+        request.path.matching(),
+        request.route,
+        request.id.unwrap_or_default(),
+        limit.name().unwrap_or_default(),
+    ]);
+    let source = match limit.of {
+        _ if limit.is_banned => "ban",
+        FiguresOf::Limit => "file",
+        FiguresOf::Plan(_) => "plan",
+        FiguresOf::Override => "override",
+    };
+    let (id, client) = (new_uuid(now.wall), request.client);
+    Rejection { id, now, limits: kept, by: index, wait, status, client, source, texts }
+}
+
+/// `None` if nobody has decided.
+fn kept(claim: &Claim<'_>) -> Option<KeptDecision> {
+    let (decision, by) = (claim.decision()?, claim.decider()?);
+    let ask = Ask { algorithm: figures(claim), ..claim.ask };
+    let (spec, is_without_redis) = (Arc::clone(claim.spec), claim.is_without_redis());
+    Some(KeptDecision { spec, ask, decision, by, is_without_redis })
 }
 
 /// The figures that decided. For a Redisson limiter, the figures that Redis reports.

@@ -1,6 +1,6 @@
 //! Reads a bucket, and resets it.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::key::AskedKey;
 use super::{AdminResponse, ApiProblem, answer_json, plans};
@@ -33,6 +33,16 @@ impl Admin {
         spec: &LimitSpec,
         key: &AskedKey,
     ) -> Result<AdminResponse, ApiProblem> {
+        Ok(answer_json(&self.bucket_json(settings, spec, key).await?))
+    }
+
+    /// The same as JSON.
+    pub(in crate::admin) async fn bucket_json(
+        &self,
+        settings: &Settings,
+        spec: &LimitSpec,
+        key: &AskedKey,
+    ) -> Result<Value, ApiProblem> {
         let bucket = &key_of(settings, spec, key)?;
         let running = self.listed(spec.name.as_str(), &key.text);
         let (figures, plan, note) = self.figures(settings, spec, key);
@@ -68,7 +78,7 @@ impl Admin {
                 reset = self.reset(&ask, is_here).await?;
             }
         }
-        Ok(answer_json(&json!({
+        Ok(json!({
             "limit": spec.name.as_str(),
             "key": key.text,
             "algorithm": algorithm.map(|it| it.name()),
@@ -83,7 +93,7 @@ impl Admin {
             "reset_ms": reset,
             "here": is_here,
             "override": running.map(|running| self.overridden(&running)),
-        })))
+        }))
     }
 
     /// Resets a bucket.

@@ -11,7 +11,7 @@ use crate::store::stored_text;
 
 /// A key of a limit.
 #[derive(Clone, Debug)]
-pub(super) struct AskedKey {
+pub(in crate::admin) struct AskedKey {
     /// The key with plain values. `None` if the path has hashes of them.
     pub(super) plain: Option<Key>,
     /// The key by which the stores know the bucket: hashed if the limit or `log.keys` says so.

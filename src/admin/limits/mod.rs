@@ -91,7 +91,7 @@ impl Admin {
     }
 
     /// The limit and the key that a path names.
-    fn asked<'p>(
+    pub(super) fn asked<'p>(
         &self,
         settings: &'p Settings,
         limit: &str,

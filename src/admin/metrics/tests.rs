@@ -102,6 +102,7 @@ fn the_whole_page() {
             method: "GET",
             path: "/users/42",
             request_id: None,
+            id: None,
             name: None,
             plan: None,
             figures: Algorithm::Closed,

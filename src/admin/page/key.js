@@ -43,7 +43,7 @@ async function lookUp(wanted) {
   shownKey = wanted;
   byId("override").reset();
   byId("bucket").ariaLive = "polite";
-  await showBucket();
+  await Promise.all([showBucket(), showWhy(wanted).catch(complain)]);
 }
 
 // The bucket changes while it is shown. A screen reader does not read it each time.

@@ -18,6 +18,7 @@ const SCRIPT: &str = concat!(
     include_str!("parts.js"),
     include_str!("plot.js"),
     include_str!("source.js"),
+    include_str!("why.js"),
     include_str!("key.js"),
     include_str!("page.js"),
 );

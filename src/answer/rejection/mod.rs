@@ -4,21 +4,25 @@
 //! the same answer: no token is left, and `retry-after` has the same number of seconds. Such an answer is
 //! composed once.
 
+mod sentence;
+
 use std::cell::RefCell;
 use std::sync::Arc;
-
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
 use http::header::{HeaderName, HeaderValue, RETRY_AFTER};
+use smallvec::SmallVec;
+use uuid::Uuid;
 
 use super::grpc;
 use super::protocol::Protocol;
 use super::quotas::{ShownFigures, write_quotas};
 use super::response::{OwnResponse, PLAIN_TEXT, own, trailers_only};
+use crate::limit::algorithm::Algorithm;
 use crate::limit::decision::{whole_milliseconds, whole_seconds};
-use crate::settings::{AnswerBody, AnswerSpec, BodyTemplate, TemplatePiece};
+use crate::settings::{AnswerBody, AnswerSpec, BodyTemplate, LimitSpec, TemplatePiece};
+use crate::throttle::rejection::Rejection;
 use crate::throttle::{Quota, violated};
 
 /// The problem type of draft-ietf-httpapi-ratelimit-headers-11, section 5, and its title.
@@ -61,7 +65,12 @@ pub(super) struct RejectionContent<'r> {
     /// The same in milliseconds. It is 0 in an answer that does not name it, so that the answer can be cached.
     milliseconds: u64,
     quotas: &'r [Quota<'r>],
+    /// The first limit that refuses, and its figures. The answer describes it.
+    first: Option<(&'r Arc<LimitSpec>, Algorithm)>,
 }
+
+/// What stands for the ID in a composed answer until its own ID is known.
+const NO_ID: &str = "????????-????-????-????-????????????";
 
 /// One worker's cached answers under the same settings. The first limit of an answer and its `retry-after` give its
 /// entry in the cache.
@@ -82,42 +91,56 @@ impl Rejections {
         Self { entries: RefCell::new(std::array::from_fn(|_| CacheEntry::default())) }
     }
 
-    pub(super) fn answer(&self, content: &RejectionContent<'_>) -> OwnResponse {
+    /// The answer to the rejection with this ID.
+    pub(super) fn answer(&self, content: &RejectionContent<'_>, id: Uuid) -> OwnResponse {
         let mut entries = self.entries.borrow_mut();
         let CacheEntry { kept, others } = &mut entries[content.entry()];
         match kept {
             Some(kept) if kept.is_for(content) => {
                 *others = 0;
-                kept.answer.clone()
+                kept.answer.with_id(id)
             }
             _ => {
-                let answer = compose(content);
+                let answer = ComposedAnswer::new(compose(content));
                 *others += 1;
+                let own = answer.with_id(id);
                 if kept.is_none() || *others == OTHERS {
-                    (*kept, *others) = (Some(Box::new(CachedAnswer::of(content, &answer))), 0);
+                    (*kept, *others) = (Some(Box::new(CachedAnswer::of(content, answer))), 0);
                 }
-                answer
+                own
             }
         }
     }
 }
 
 impl<'r> RejectionContent<'r> {
-    /// `retry_after` is the wait until the request may pass; `None` is never.
+    /// The answer to this rejection. `spec` has the answer settings of the limit that decides, `default` those for
+    /// limits without their own.
     pub(super) fn new(
         protocol: Protocol,
-        spec: &'r Arc<AnswerSpec>,
-        default: &'r Arc<AnswerSpec>,
-        retry_after: Option<Duration>,
+        [spec, default]: [&'r Arc<AnswerSpec>; 2],
+        rejection: &'r Rejection,
         quotas: &'r [Quota<'r>],
     ) -> Self {
+        let retry_after = rejection.wait.told;
+        let first = rejection.first().map(|first| (&first.spec, first.ask.algorithm));
         let tells = match protocol {
             Protocol::Grpc(_) => true,
             Protocol::Http(_) => spec.headers.retry_after_ms || has_milliseconds(&spec.body),
         };
         let milliseconds = retry_after.filter(|_| tells).map_or(0, whole_milliseconds);
         let retry_after = retry_after.map(whole_seconds);
-        Self { protocol, spec, default, retry_after, milliseconds, quotas }
+        Self { protocol, spec, default, retry_after, milliseconds, quotas, first }
+    }
+
+    /// What the answer says in words.
+    pub(super) fn detail(&self) -> String {
+        let hides =
+            |spec: &LimitSpec| !spec.reject.as_ref().unwrap_or(self.default).headers.ratelimit;
+        let shown = self.first.filter(|(spec, _)| !hides(spec));
+        let told =
+            shown.map(|(spec, figures)| sentence::limit(spec, &figures, self.spec.is_for_banned));
+        sentence::with_wait(told, self.retry_after)
     }
 
     fn entry(&self) -> usize {
@@ -135,7 +158,55 @@ struct CachedAnswer {
     retry_after: Option<u64>,
     milliseconds: u64,
     quotas: Vec<CachedQuota>,
+    first: Option<(Arc<LimitSpec>, Algorithm)>,
+    answer: ComposedAnswer,
+}
+
+/// An answer with [`NO_ID`] in place of its ID, and where that stands in the body.
+#[derive(Debug)]
+struct ComposedAnswer {
     answer: OwnResponse,
+    places: SmallVec<[usize; 1]>,
+}
+
+impl ComposedAnswer {
+    fn new(answer: OwnResponse) -> Self {
+        let places = places(answer.body()).collect();
+        Self { answer, places }
+    }
+
+    /// The answer with this ID.
+    fn with_id(&self, id: Uuid) -> OwnResponse {
+        let mut answer = self.answer.clone();
+        let mut text = Uuid::encode_buffer();
+        let id = id.hyphenated().encode_lower(&mut text).as_bytes();
+        if !self.places.is_empty() {
+            let body = patched(answer.body(), self.places.iter().copied(), id);
+            *answer.body_mut() = body.into();
+        }
+        if let Some(message) = answer.headers_mut().get_mut(grpc::MESSAGE) {
+            let own = patched(message.as_bytes(), places(message.as_bytes()), id);
+            *message = HeaderValue::from_maybe_shared(Bytes::from(own)).unwrap_or(message.clone());
+        }
+        answer
+    }
+}
+
+/// Where [`NO_ID`] stands in a text.
+fn places(text: &[u8]) -> impl Iterator<Item = usize> {
+    let all = text.windows(NO_ID.len()).enumerate();
+    all.filter(|(_, part)| *part == NO_ID.as_bytes()).map(|(at, _)| at)
+}
+
+/// The text with the ID in these places.
+fn patched(text: &[u8], places: impl Iterator<Item = usize>, id: &[u8]) -> Vec<u8> {
+    let mut own = text.to_vec();
+    for at in places {
+        if let Some(place) = own.get_mut(at..at + NO_ID.len()) {
+            place.copy_from_slice(id);
+        }
+    }
+    own
 }
 
 /// What a cached answer says about one limit.
@@ -167,14 +238,15 @@ impl CachedQuota {
 }
 
 impl CachedAnswer {
-    fn of(content: &RejectionContent<'_>, answer: &OwnResponse) -> Self {
+    fn of(content: &RejectionContent<'_>, answer: ComposedAnswer) -> Self {
         Self {
             protocol: content.protocol,
             spec: Arc::clone(content.spec),
             retry_after: content.retry_after,
             milliseconds: content.milliseconds,
             quotas: content.quotas.iter().map(CachedQuota::of).collect(),
-            answer: answer.clone(),
+            first: content.first.map(|(spec, figures)| (Arc::clone(spec), figures)),
+            answer,
         }
     }
 
@@ -185,6 +257,12 @@ impl CachedAnswer {
             && Arc::ptr_eq(&self.spec, content.spec)
             && self.quotas.len() == content.quotas.len()
             && self.quotas.iter().zip(content.quotas).all(|(kept, quota)| kept.is_of(quota))
+            && match (&self.first, &content.first) {
+                (Some((kept, figures)), Some((spec, own))) => {
+                    Arc::ptr_eq(kept, spec) && figures == own
+                }
+                (kept, own) => kept.is_none() && own.is_none(),
+            }
     }
 }
 
@@ -208,7 +286,8 @@ fn compose(content: &RejectionContent<'_>) -> OwnResponse {
     let mut answer = match content.protocol {
         Protocol::Http(_) => own(status, kind, body),
         Protocol::Grpc(kind) => {
-            trailers_only(kind, grpc::Status::ResourceExhausted, "rate limit exceeded")
+            let message = format!("{} (urn:uuid:{NO_ID})", content.detail());
+            trailers_only(kind, grpc::Status::ResourceExhausted, &message)
         }
     };
     let headers = answer.headers_mut();
@@ -231,8 +310,7 @@ fn compose(content: &RejectionContent<'_>) -> OwnResponse {
 }
 
 fn problem(status: StatusCode, content: &RejectionContent<'_>) -> String {
-    const NEVER: &str = r#","detail":"no such request will ever be let through""#;
-    let detail = if content.retry_after.is_some() { "" } else { NEVER };
+    let detail = escaped(&content.detail());
     let [kind, title] = if content.spec.is_for_banned { ABNORMAL_USAGE } else { QUOTA_EXCEEDED };
     // Written piece by piece: `format!` costs ten times as much, and rejections must cost little. The names
     // of limits need no JSON escapes.
@@ -243,8 +321,11 @@ fn problem(status: StatusCode, content: &RejectionContent<'_>) -> String {
         title,
         r#"","status":"#,
         status.as_str(),
-        detail,
-        r#","violated-policies":["#,
+        r#","detail":""#,
+        &detail,
+        r#"","instance":"urn:uuid:"#,
+        NO_ID,
+        r#"","violated-policies":["#,
     ];
     let names = violated(content.quotas).map(|name| name.as_str().len() + 3).sum::<usize>();
     // The exact length. The string then becomes the body's bytes without a copy.
@@ -277,15 +358,31 @@ fn filled(template: &BodyTemplate, content: &RejectionContent<'_>) -> String {
         TemplatePiece::Status => content.spec.status.as_str().to_owned(),
         TemplatePiece::RetryAfter => time(content.retry_after.unwrap_or_default()),
         TemplatePiece::RetryAfterMs => time(content.milliseconds),
+        TemplatePiece::Id => NO_ID.to_owned(),
+        TemplatePiece::Detail if is_json(content.spec, template) => escaped(&content.detail()),
+        TemplatePiece::Detail => content.detail(),
     };
     template.0.iter().map(text).collect()
 }
 
-fn plain_text(content: &RejectionContent<'_>) -> String {
-    match content.retry_after {
-        Some(seconds) => format!("too many requests, try again in {seconds} s\n"),
-        None => "no such request will ever be let through\n".to_owned(),
+/// Whether an operator's own text is JSON.
+fn is_json(spec: &AnswerSpec, template: &BodyTemplate) -> bool {
+    match &spec.content_type {
+        Some(kind) => kind.to_str().is_ok_and(|kind| kind.contains("json")),
+        None => {
+            matches!(template.0.first(), Some(TemplatePiece::Text(text)) if text.trim_start().starts_with(['{', '[']))
+        }
     }
+}
+
+/// The text as it stands between the quotes of JSON.
+fn escaped(text: &str) -> String {
+    let quoted = serde_json::Value::from(text).to_string();
+    quoted.get(1..quoted.len() - 1).unwrap_or_default().to_owned()
+}
+
+fn plain_text(content: &RejectionContent<'_>) -> String {
+    format!("too many requests: {}\n", content.detail())
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ fn limits() -> (Vec<Arc<LimitSpec>>, Arc<AnswerSpec>) {
 }
 
 fn text(answer: &OwnResponse) -> String {
-    format!("{} {:?} {}", answer.status(), answer.headers(), answer.body().len())
+    format!("{} {:?} {:?}", answer.status(), answer.headers(), answer.body())
 }
 
 #[test]
@@ -50,6 +50,7 @@ fn each_cause_has_its_own_answer() {
         retry_after: Some(1),
         milliseconds: 0,
         quotas: &[quota],
+        first: None,
     };
     let quotas = [
         vec![Quota { burst: 11, ..quota }],
@@ -74,16 +75,17 @@ fn each_cause_has_its_own_answer() {
         RejectionContent { spec: &plain, ..first },
         RejectionContent { spec: &plain, retry_after: Some(1 + KEPT as u64), ..first },
         RejectionContent { spec: &teapot, ..first },
+        RejectionContent { first: Some((&limits[0], Algorithm::Closed)), ..first },
     ];
     let contents = quotas.iter().map(|quotas| RejectionContent { quotas, ..first }).chain(others);
     let contents: Vec<_> = contents.collect();
     let rejections = Rejections::new();
     let mut all = Vec::new();
     for content in contents.iter().chain(&contents) {
-        let alone = text(&Rejections::new().answer(content));
+        let alone = text(&Rejections::new().answer(content, Uuid::nil()));
         // Until the answer is cached, and one more time.
         for round in 0..=OTHERS {
-            assert_eq!(text(&rejections.answer(content)), alone, "{round}");
+            assert_eq!(text(&rejections.answer(content, Uuid::nil())), alone, "{round}");
         }
         all.push(alone);
     }
@@ -97,11 +99,13 @@ fn a_changed_answer_stays_the_same_for_others() {
     let (_, default) = limits();
     let (spec, default) = (&default, &default);
     let protocol = Protocol::Http(ProblemType::Problem);
-    let content = RejectionContent::new(protocol, spec, default, None, &[]);
+    let (retry_after, milliseconds, quotas, first) = (None, 0, &[][..], None);
+    let content =
+        RejectionContent { protocol, spec, default, retry_after, milliseconds, quotas, first };
     let rejections = Rejections::new();
-    let mut first = rejections.answer(&content);
+    let mut first = rejections.answer(&content, Uuid::nil());
     close(&mut first, Version::HTTP_11);
-    let second = rejections.answer(&content);
+    let second = rejections.answer(&content, Uuid::nil());
     assert!(first.headers().contains_key(CONNECTION));
     assert!(!second.headers().contains_key(CONNECTION));
 }

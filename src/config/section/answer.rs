@@ -19,7 +19,7 @@ pub(crate) static REJECT: Shape = Shape::new("[reject]", || fields(SETTINGS));
 pub(crate) static SETTINGS: SettingList<Spec> = &[
     setting(at!(status), Kind::Whole(400, 599), Value("429"), "the status of the answer to a throttled client"),
     setting(at!(body, body), Kind::WordOrText(&["problem", "text", "empty"]), Value("\"problem\""),
-        "RFC 9457 JSON, a line of text, nothing, or a text of your own, in which `{limit}`, `{status}`, `{retry_after}` and `{retry_after_ms}` are replaced (the first limit that rejects, in the route's order; times are empty where nothing will ever pass; other braces stay)"),
+        "RFC 9457 JSON, a line of text, nothing, or a text of your own, in which `{limit}`, `{status}`, `{retry_after}`, `{retry_after_ms}`, `{id}` and `{detail}` are replaced (the first limit that rejects, in the route's order; times are empty where nothing will ever pass; other braces stay)"),
     setting(at!(content_type, content_type), Kind::Text, Words("`text/plain; charset=utf-8`"),
         "the media type of a text of your own, such as `\"application/json\"`"),
     setting(at!(longest_retry_after), Kind::TIME_ABOVE_ZERO, Words("none"),

@@ -26,6 +26,16 @@ pub(crate) struct FileText {
     pub(super) overrides: Overrides,
 }
 
+impl FileText {
+    /// The line of the limit with this name.
+    pub(super) fn line_of(&self, limit: &str) -> Option<usize> {
+        let file = DeTable::parse(&self.text).ok()?;
+        let limits = file.get_ref().get("limits")?.get_ref().as_table()?;
+        let (name, _) = limits.get_key_value(limit)?;
+        Some(self.text.get(..name.span().start)?.matches('\n').count() + 1)
+    }
+}
+
 /// The value of a setting.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Tree {

@@ -20,6 +20,7 @@ use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 use parking_lot::Mutex;
 use tracing::{info, warn};
+use uuid::Uuid;
 
 use self::table::{EventEntry, EventShard, Group, Others, Window};
 use crate::limit::Mode;
@@ -61,6 +62,8 @@ pub(crate) struct ThrottleEvent<'e> {
     pub(crate) path: &'e str,
     /// The request's id, if `server.request_id` names a header for the id.
     pub(crate) request_id: Option<&'e str>,
+    /// The ID of the rejection, which its answer names too.
+    pub(crate) id: Option<Uuid>,
     /// What the limit decided: to reject the request, or to hold it.
     pub(crate) outcome: Outcome,
     /// The limit's mode. Only an enforcing limit rejects or holds the request.
@@ -266,6 +269,7 @@ fn write_line(event: &ThrottleEvent<'_>, count: u64, interval: Option<Duration>)
         rate = event.figures.rate().unwrap_or_else(|| event.figures.to_string()),
         name = event.name,
         plan = event.plan,
+        id = event.id.map(tracing::field::display),
         count,
         interval_ms = interval.map(millis_up),
         request_id = event.request_id,

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use hashbrown::HashMap;
+use uuid::Uuid;
 
 use super::episode::Episode;
 use super::{LINES, REJECTED, ThrottleEvent};
@@ -130,6 +131,7 @@ pub(super) struct PastEvent {
     name: Option<Box<str>>,
     plan: Option<Box<str>>,
     figures: Algorithm,
+    id: Option<Uuid>,
 }
 
 impl PastEvent {
@@ -147,6 +149,7 @@ impl PastEvent {
             name: event.name.map(Into::into),
             plan: event.plan.map(Into::into),
             figures: event.figures,
+            id: event.id,
         }
     }
 
@@ -156,7 +159,7 @@ impl PastEvent {
         self.client = event.client;
         start(event.method, TEXT).clone_into(&mut self.method);
         start(event.path, TEXT).clone_into(&mut self.path);
-        (self.outcome, self.figures) = (event.outcome, event.figures);
+        (self.outcome, self.figures, self.id) = (event.outcome, event.figures, event.id);
         for (own, new) in [(&mut self.name, event.name), (&mut self.plan, event.plan)] {
             if own.as_deref() != new {
                 *own = new.map(Into::into);
@@ -174,6 +177,7 @@ impl PastEvent {
             method: &self.method,
             path: &self.path,
             request_id: None,
+            id: self.id,
             outcome: self.outcome,
             mode: self.mode,
             reason: self.reason,

@@ -33,6 +33,7 @@ pub(super) fn rejected<'e>(key: &'e &'e str) -> ThrottleEvent<'e> {
         method: "GET",
         path: "/users/42",
         request_id: None,
+        id: None,
         name: None,
         plan: None,
         figures: figures("100/s"),

@@ -70,8 +70,16 @@ impl Windows {
         }
     }
 
+    /// The length of all windows. `None` for those of the calendar.
+    pub(crate) fn interval(&self) -> Option<Interval> {
+        match self {
+            Self::Rolling(interval) | Self::Clock(interval) => Some(*interval),
+            Self::Calendar(_) => None,
+        }
+    }
+
     /// The start of the window of this time. A rolling window starts at this time itself.
-    pub(super) fn start_of(&self, time: Timestamp) -> Timestamp {
+    pub(in crate::limit::algorithm) fn start_of(&self, time: Timestamp) -> Timestamp {
         match self {
             Self::Rolling(_) => time,
             Self::Clock(interval) => {

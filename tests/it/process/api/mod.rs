@@ -8,6 +8,7 @@ mod safety;
 mod status;
 mod stream;
 mod top;
+mod why;
 
 use std::net::SocketAddr;
 

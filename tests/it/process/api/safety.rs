@@ -3,7 +3,7 @@
 use super::limited;
 use crate::support::client::{Connection, Reply};
 
-const PATHS: [&str; 8] = [
+const PATHS: [&str; 9] = [
     "/healthz",
     "/readyz",
     "/metrics",
@@ -12,6 +12,7 @@ const PATHS: [&str; 8] = [
     "/api/history",
     "/api/config",
     "/api/limits",
+    "/api/why?limit=user&key=",
 ];
 
 fn assert_protected(reply: &Reply, path: &str) {

@@ -422,3 +422,21 @@ fn a_call_that_is_given_up_while_it_is_held_leaves_the_queue() {
     let counted = "tidegate_decide_requests_total{via=\"check\",status=\"499\"}";
     wait_until("it is counted once", || Metrics::of(proxy.admin()).value(counted) == 1.0);
 }
+
+#[test]
+fn a_rejection_has_its_sentence_and_its_id_in_each_form() {
+    let user = "[limits.all]\nkey = []\nrate = \"0/s\"\n[[routes]]\npath = \"/{*rest}\"\nlimits = [\"all\"]\n";
+    let proxy = deciding("", user);
+    let address = asked_at(&proxy);
+    let says = "Limit \"all\" counts for everyone together: nothing passes. No such request will ever pass.";
+    let refused = check(address, &json!({ "path": "/a" }));
+    assert_eq!(refused["rejection"]["detail"], says);
+    let line = proxy.log.wait("throttled", |_| true);
+    assert_eq!(refused["rejection"]["id"], line["id"]);
+    let reply = super::as_nginx(&mut Connection::open(address), "/a", "203.0.113.7");
+    assert_eq!((reply.status, reply.header("x-tidegate-id").map(|id| id.len())), (403, Some(36)));
+    let reply = as_traefik(&mut Connection::open(address), "/a", &[]);
+    assert_eq!((reply.status, &reply.json()["detail"]), (429, &json!(says)));
+    let bad = check(address, &json!({ "path": "/a%2fb" }));
+    assert_eq!(bad.get("rejection"), None, "no limit rejects it: {bad}");
+}

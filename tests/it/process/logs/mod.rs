@@ -55,7 +55,7 @@ fn a_line_is_flat_json_in_the_order_of_the_interface() {
     let (first, names) = shape(&text, "throttled");
     assert_eq!(
         names,
-        "timestamp level target message limit key route client method path decision retry_after_ms rate count"
+        "timestamp level target message limit key route client method path decision retry_after_ms rate id count"
     );
     let wait = first["retry_after_ms"].as_u64().unwrap();
     assert!((3_590_000..=3_600_000).contains(&wait), "{wait}");
@@ -64,11 +64,13 @@ fn a_line_is_flat_json_in_the_order_of_the_interface() {
         "limit": "client", "key": "203.0.113.7", "route": "/{*rest}", "client": "203.0.113.7",
         "method": "GET", "path": "/b/a", "decision": "rejected", "rate": "1/h", "count": 1,
         "retry_after_ms": first["retry_after_ms"], "timestamp": first["timestamp"],
+        "id": first["id"],
     });
     assert_eq!(first, expected);
     let summary = proxy.log.with("throttled").pop().unwrap();
     expected["path"] = json!("/c");
-    for field in ["timestamp", "retry_after_ms", "interval_ms"] {
+    assert_ne!(summary["id"], expected["id"]);
+    for field in ["timestamp", "retry_after_ms", "interval_ms", "id"] {
         expected[field] = summary[field].clone();
     }
     assert!(summary["interval_ms"].is_u64());

@@ -69,7 +69,15 @@ fn nothing_of_a_token_is_told() {
             answers.push(format!("{:?} {}", reply.headers, reply.text()));
         }
     }
-    for path in ["/api/config", "/api/status", "/api/limits", "/api/history", "/metrics", "/"] {
+    for path in [
+        "/api/config",
+        "/api/status",
+        "/api/limits",
+        "/api/history",
+        "/metrics",
+        "/",
+        "/api/why?limit=user&key=",
+    ] {
         answers.push(get(proxy.admin(), path, &[]).text());
     }
     let names: Vec<String> = redis.run(&["KEYS", "*"]);

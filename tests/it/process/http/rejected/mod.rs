@@ -1,6 +1,7 @@
 //! What a throttled client gets.
 
 mod bodies;
+mod explained;
 mod jitter;
 
 use crate::support::client::{Connection, Reply};

@@ -1,0 +1,275 @@
+//! `/api/why`: one rejection explained, and the kept rejections of a key.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use jiff::Timestamp as Rfc3339;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::Admin;
+use super::answer::{AdminResponse, json as answer_json};
+use super::limits::ApiProblem;
+use crate::limit::algorithm::recalled::RecalledBucket;
+use crate::limit::algorithm::{Algorithm, Want};
+use crate::limit::key::Key;
+use crate::limit::name::Name;
+use crate::limit::time::Timestamp;
+use crate::limit::waiting::MaxWait;
+use crate::observe::{millis, millis_up};
+use crate::percent::decode;
+use crate::settings::{LimitSpec, Settings};
+use crate::store::Decider;
+use crate::throttle::rejection::{
+    KEY, KeptDecision, METHOD, MOST_OF_KEY, NAME, PATH, REQUEST_ID, ROUTE, Rejection,
+};
+
+/// What to ask for.
+const HOW: &str = "ask for /api/why/ID, or for /api/why?limit=NAME&key=KEY";
+
+impl Admin {
+    /// Answers a question about the rejection with this ID, or about the key that the query names.
+    pub(super) async fn why(
+        &self,
+        path: &[&str],
+        query: Option<&str>,
+    ) -> Result<AdminResponse, ApiProblem> {
+        let settings = Arc::clone(&self.published.borrow().settings);
+        match path {
+            [id] if !id.is_empty() => {
+                let id = decode(id);
+                let id = String::from_utf8_lossy(&id);
+                let rejection = self.named(&id).ok_or_else(|| self.unknown(&id))?;
+                Ok(answer_json(&self.explained(&settings, &rejection).await))
+            }
+            [] | [""] => {
+                let [limit, key] = ["limit", "key"].map(|name| parameter(query, name));
+                let (Some(limit), Some(key)) = (limit, key) else {
+                    return Err(ApiProblem(StatusCode::UNPROCESSABLE_ENTITY, HOW.to_owned()));
+                };
+                let kept = self.process.rejections.of_key(&limit, &key);
+                let rejections: Vec<_> = kept.iter().map(|it| self.told(&settings, it)).collect();
+                let since = time(self.process.rejections.since());
+                let processes = [self.name()];
+                let told = json!({ "limit": limit, "key": key, "rejections": rejections, "since": since, "processes": processes });
+                Ok(answer_json(&told))
+            }
+            _ => Err(ApiProblem(StatusCode::NOT_FOUND, HOW.to_owned())),
+        }
+    }
+
+    /// The process, as a fleet names it.
+    fn name(&self) -> String {
+        format!("{}:{}", self.host, std::process::id())
+    }
+
+    /// The newest rejection with this ID or request ID.
+    fn named(&self, id: &str) -> Option<Arc<Rejection>> {
+        let uuid = Uuid::parse_str(id.strip_prefix("urn:uuid:").unwrap_or(id)).ok();
+        let kept = self
+            .process
+            .rejections
+            .find(|rejection| uuid == Some(rejection.id) || rejection.text(REQUEST_ID) == id);
+        kept.into_iter().next()
+    }
+
+    fn unknown(&self, id: &str) -> ApiProblem {
+        let (name, since) = (self.name(), time(self.process.rejections.since()));
+        let detail = format!(
+            "no rejection has the ID `{id}` here: {name} was asked, which keeps its last rejections, all of them since {since}"
+        );
+        ApiProblem(StatusCode::NOT_FOUND, detail)
+    }
+
+    /// All that is known about a rejection.
+    async fn explained(&self, settings: &Settings, rejection: &Rejection) -> Value {
+        let mut told = self.told(settings, rejection);
+        let Some(by) = rejection.by() else { return told };
+        let (limit, key) = (by.spec.name.as_str(), rejection.text(KEY));
+        let of_key = self.process.rejections.of_key(limit, key);
+        let mut routes: Vec<(&str, &str, u64)> = Vec::new();
+        for kept in &of_key {
+            let of = (kept.text(METHOD), kept.text(ROUTE));
+            match routes.iter_mut().find(|(method, route, _)| (*method, *route) == of) {
+                Some((_, _, count)) => *count += 1,
+                None => routes.push((of.0, of.1, 1)),
+            }
+        }
+        let routes = routes.into_iter().map(
+            |(method, route, count)| json!({ "method": method, "route": route, "count": count }),
+        );
+        told["routes"] = routes.collect();
+        let series = self.process.rejections.series(rejection);
+        let ago = rejection.now.steady.micros_since(series.since);
+        let since = rejection.now.wall.plus_signed(-i64::try_from(ago).unwrap_or_default());
+        told["series"] = json!({
+            "since": (series.rejected > 0).then(|| time(since)),
+            "rejected": series.rejected,
+            "early": series.early,
+        });
+        told["now"] = self.bucket_now(settings, limit, key).await;
+        told["processes"] = json!([self.name()]);
+        told
+    }
+
+    /// What the key's bucket holds now. Null if the key as it is kept does not tell.
+    async fn bucket_now(&self, settings: &Settings, limit: &str, key: &str) -> Value {
+        if key.len() >= MOST_OF_KEY {
+            return Value::Null;
+        }
+        let encoded = utf8_percent_encode(key, NON_ALPHANUMERIC).to_string();
+        match self.asked(settings, limit, &encoded, None) {
+            Ok((spec, key)) => self.bucket_json(settings, spec, &key).await.unwrap_or_default(),
+            Err(_) => Value::Null,
+        }
+    }
+
+    /// What a rejection itself tells.
+    fn told(&self, settings: &Settings, rejection: &Rejection) -> Value {
+        let Some(by) = rejection.by() else { return Value::Null };
+        let (text, news) = (|kind| rejection.text(kind), self.process.config.news());
+        let optional = |kind| Some(text(kind)).filter(|text| !text.is_empty());
+        let loaded = news.loaded(rejection.now.wall);
+        json!({
+            "id": rejection.id.to_string(),
+            "request_id": optional(REQUEST_ID),
+            "time": time(rejection.now.wall),
+            "limit": by.spec.name.as_str(),
+            "route": text(ROUTE),
+            "method": text(METHOD),
+            "path": text(PATH),
+            "client": rejection.client.to_string(),
+            "status": rejection.status.as_u16(),
+            "key": rejection.shown_key(),
+            "name": optional(NAME),
+            "plan": by.spec.plan.as_ref().map(Name::as_str),
+            "from": from(&by.spec, text(KEY)),
+            "rate": by.ask.algorithm.rate(),
+            "burst": by.ask.algorithm.known_capacity(),
+            "figures": self.figures_of(rejection, by, loaded == Some(news.since)),
+            "config_loaded": loaded.map(time),
+            "cost": by.ask.cost.get(),
+            "remaining": by.decision.remaining,
+            "store": match by.by {
+                _ if by.is_without_redis => "local",
+                Decider::Process | Decider::Shared => "process",
+                Decider::Redis | Decider::Limiter(_) => "redis",
+                Decider::Known => "known",
+            },
+            "retry_after_ms": rejection.wait.told.map(millis_up),
+            "would_pass": would_pass(settings, rejection),
+        })
+    }
+
+    /// Where the figures come from. `is_in_force` is whether the file in force is the one that decided.
+    fn figures_of(&self, rejection: &Rejection, by: &KeptDecision, is_in_force: bool) -> Value {
+        let (news, name) = (self.process.config.news(), by.spec.name.as_str());
+        let is_set = matches!(rejection.source, "override" | "ban");
+        let listed = self.listed(name, rejection.text(KEY)).filter(|_| is_set);
+        let is_of_file = listed.is_none() && rejection.source != "ban";
+        json!({
+            "of": rejection.source,
+            "file": is_of_file.then_some(&news.file),
+            "line": if is_of_file && is_in_force { news.line_of(name) } else { None },
+            "reason": listed.as_ref().and_then(|it| it.entry.reason.clone()),
+            "ends_in_ms": listed.and_then(|it| it.left).map(millis),
+        })
+    }
+}
+
+/// The smallest change of each kind that alone would have let the request pass.
+fn would_pass(settings: &Settings, rejection: &Rejection) -> Vec<Value> {
+    let refusing: Vec<_> = rejection.refusing().collect();
+    let is_slot = |it: &&KeptDecision| matches!(it.ask.algorithm, Algorithm::Concurrency(_));
+    // When a slot is free, nobody knows.
+    let wait = rejection.wait.retry_after.filter(|_| !refusing.iter().any(is_slot));
+    let mut changes: Vec<_> =
+        wait.map(|wait| json!({ "wait_ms": millis_up(wait) })).into_iter().collect();
+    if rejection.source == "ban" {
+        return changes;
+    }
+    let recalled: Option<Vec<_>> = refusing.iter().map(|it| recall(it, rejection)).collect();
+    let Some(recalled) = recalled else { return changes };
+    if let [bucket] = recalled.as_slice() {
+        changes.extend(bucket.burst().map(|burst| json!({ "burst": burst })));
+    }
+    changes.extend(
+        plan(settings, &refusing, &recalled, rejection).map(|plan| json!({ "plan": plan })),
+    );
+    if let [bucket] = recalled.as_slice() {
+        changes.extend(bucket.cost().map(|cost| json!({ "cost": cost })));
+    }
+    changes
+}
+
+fn recall(kept: &KeptDecision, rejection: &Rejection) -> Option<RecalledBucket> {
+    let KeptDecision { spec, ask, decision, .. } = kept;
+    let may_owe = spec.is_settled() || spec.reported || spec.wait > MaxWait::NONE;
+    let want = Want { cost: ask.cost, max_wait: ask.max_wait };
+    RecalledBucket::new(ask.algorithm, want, *decision, may_owe, rejection.now)
+}
+
+/// The plan with the lowest rate under which all limits that refuse would have let the request pass.
+fn plan<'s>(
+    settings: &'s Settings,
+    refusing: &[&KeptDecision],
+    recalled: &[RecalledBucket],
+    rejection: &Rejection,
+) -> Option<&'s str> {
+    if rejection.source == "override" {
+        return None;
+    }
+    let limit_of =
+        |kept: &KeptDecision| settings.limits.iter().find(|limit| limit.name == kept.spec.name);
+    // A limit without plans has the same figures under each.
+    let limits: Option<Vec<_>> = refusing.iter().map(|kept| limit_of(kept)).collect();
+    let limits = limits?;
+    let passes = |plan: &Name| {
+        limits.iter().zip(refusing).zip(recalled).all(|((limit, kept), bucket)| {
+            let spec: &LimitSpec = match limit.of_plan(plan) {
+                Some(spec) => spec,
+                None => return false,
+            };
+            // Windows of other lengths count in buckets of their own.
+            let is_same_bucket = spec.window == kept.spec.window;
+            match spec.figures.at(rejection.now) {
+                None => true,
+                Some(figures) => is_same_bucket && bucket.passes_under(figures),
+            }
+        })
+    };
+    let own = limits.first()?;
+    let found = own.plans.iter().filter(|spec| spec.plan.as_ref().is_some_and(passes));
+    let rate = |spec: &LimitSpec| {
+        let figures = spec.figures.at(rejection.now);
+        figures.map_or(f64::INFINITY, |it| it.per_second().unwrap_or_default())
+    };
+    let least = found.min_by(|one, other| rate(one).total_cmp(&rate(other)))?;
+    least.plan.as_ref().map(Name::as_str)
+}
+
+/// The parts of the key that the request had, as the file spells them.
+fn from(spec: &LimitSpec, key: &str) -> Option<String> {
+    let key = Key::parse(key)?;
+    let parts = spec.key.sources.iter().zip(key.parts());
+    let had = parts.filter_map(|(source, (index, value))| {
+        value.and(source.alternatives().get(index)).map(ToString::to_string)
+    });
+    let had: Vec<_> = had.collect();
+    (!had.is_empty()).then(|| had.join(", "))
+}
+
+/// The decoded value of a parameter of the query.
+fn parameter(query: Option<&str>, name: &str) -> Option<String> {
+    let pairs = query?.split('&').filter_map(|pair| pair.split_once('='));
+    let (_, value) = pairs.into_iter().find(|(own, _)| *own == name)?;
+    let value = value.replace('+', " ");
+    Some(String::from_utf8_lossy(&decode(&value)).into_owned())
+}
+
+/// A time of day with its milliseconds.
+fn time(at: Timestamp) -> String {
+    let millis = i64::try_from(at.as_micros() / 1_000).unwrap_or_default();
+    format!("{:.3}", Rfc3339::from_millisecond(millis).unwrap_or_default())
+}
