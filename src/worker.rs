@@ -43,6 +43,7 @@ use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
 use crate::observe::error_log::ErrorLog;
 use crate::observe::metrics::{Metrics, WorkerMetrics};
+use crate::observe::near_limit::NearLimit;
 use crate::observe::throttled::Throttled;
 use crate::observe::trace::SpanQueue;
 use crate::proxy::Proxy;
@@ -73,6 +74,8 @@ pub struct Process {
     pub(crate) store: Arc<store::ProcessStore>,
     /// The requests that are held for a limit.
     pub(crate) waiting: Arc<Waiting>,
+    /// The keys near their limits.
+    pub(crate) near: Arc<NearLimit>,
     /// The last rejections.
     pub(crate) rejections: Arc<KeptRejections>,
     /// What requests hold that were allowed, and that another proxy forwards.
@@ -115,6 +118,7 @@ impl Process {
             draining: false.into(),
             store: store::ProcessStore::by(clock.wall().clone(), &settings.store),
             waiting: Arc::default(),
+            near: Arc::default(),
             rejections: Arc::new(KeptRejections::new(workers, clock.wall().at(clock.now()))),
             leases: Arc::default(),
             connections: Arc::new(ConnectionLimit::new(connections)),
@@ -139,6 +143,7 @@ impl Process {
         }
         let (interval, now) = (interval.unwrap_or_default(), Instant::now());
         self.error_log.write(interval, now);
+        self.near.write(interval, now);
         self.connections.refused().write(interval, now);
         self.spans.dropped.write(interval, now);
         self.store.unsettled.write(interval, now);
@@ -238,6 +243,7 @@ pub async fn run(
         waiting: process.waiting.clone(),
         log: process.throttled.clone(),
         metrics: metrics.clone(),
+        near: process.near.clone(),
         kept: process.rejections.clone(),
         worker: index,
     };

@@ -190,6 +190,9 @@ const FAMILIES: &[(&str, &str, &str, Samples)] = &[
     ("counter", "tidegate_bans_total", "Bans of keys by limits with `ban`.", |scrape, page| {
         scrape.of_limits(page, |limit| limit.ban.as_ref().map(|_| scrape.process.store.bans(&limit.name) as f64));
     }),
+    ("counter", "tidegate_near_limit_total", "How often keys came near a limit, by its `near`.", |scrape, page| {
+        scrape.of_limits(page, |limit| limit.near.map(|_| scrape.process.near.total(&limit.name) as f64));
+    }),
     ("counter", "tidegate_upstream_retries_total", "Tries of requests after the first try.", |scrape, page| {
         for (upstream, servers) in scrape.upstreams() {
             let retries: u64 = servers.iter().map(|server| server.notes().retries).sum();

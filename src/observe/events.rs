@@ -129,6 +129,10 @@ events! {
     pub(crate) fn override_ended(set: &OverrideEvent<'_>) =
         info!(limit = set.limit, key = shown(set.key), rate = set.wanted.rate, "override ended");
 
+    /// A key has used the share of its bucket that the limit's `near` names.
+    pub(crate) fn near_limit(limit: &str, key: &str, remaining: Option<u64>, burst: Option<u64>, count: u64, interval_ms: Option<u64>) =
+        info!(limit, key = shown(key), remaining, burst, count, interval_ms, "near limit");
+
     /// A limit's `ban` has banned a key for this time, after `count` rejections.
     pub(crate) fn banned(limit: &str, key: &str, count: u64, lasts: Duration) =
         info!(limit, key = shown(key), count, lasts_ms = millis(lasts), "banned");

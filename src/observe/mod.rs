@@ -10,6 +10,7 @@ pub(crate) mod history;
 pub(crate) mod log;
 pub(crate) mod log_interval;
 pub mod metrics;
+pub(crate) mod near_limit;
 pub(crate) mod pace;
 pub(crate) mod panics;
 pub(crate) mod repeated;

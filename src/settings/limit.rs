@@ -72,6 +72,8 @@ pub struct LimitSpec {
     pub on_store_error: OnStoreError,
     /// The limit's own answer to a throttled client.
     pub reject: Option<Arc<AnswerSpec>>,
+    /// The used share of a bucket, in percent, from which on its key is told to be near. `None` is never.
+    pub near: Option<u8>,
     /// How keys are shown, in place of `log.keys`.
     pub log_keys: Option<KeyDisplay>,
     /// The name of the Redisson limiter. For a limit with a key it is the prefix of the limiters' names.
@@ -108,6 +110,7 @@ impl LimitSpec {
             scope: Scope::Cluster,
             on_store_error: OnStoreError::Local,
             reject: None,
+            near: None,
             log_keys: None,
             limiter: None,
         }

@@ -50,6 +50,7 @@ use crate::limit::decide::PerAsk;
 use crate::limit::decision::{Outcome, Verdict};
 use crate::limit::time::Timestamp;
 use crate::observe::metrics::{DecisionKind, WorkerMetrics};
+use crate::observe::near_limit::NearLimit;
 use crate::observe::throttled::Throttled;
 use crate::observe::trace::LimitAnswers;
 use crate::request::key::View;
@@ -65,6 +66,8 @@ pub(crate) struct Throttle {
     /// Logs requests that limits reject or delay, in shadow too.
     pub(crate) log: Arc<Throttled>,
     pub(crate) metrics: Arc<WorkerMetrics>,
+    /// Tells of keys that are near a limit.
+    pub(crate) near: Arc<NearLimit>,
     /// The last rejections of all workers, and the number of this one.
     pub(crate) kept: Arc<KeptRejections>,
     pub(crate) worker: usize,

@@ -9,13 +9,14 @@ use tokio::time::Instant;
 
 use super::Throttle;
 use super::open::Open;
+use super::quota::burst;
 use super::rejection::{KeptDecision, RejectedTexts, RejectedWait, Rejection};
 use super::request_limit::{RequestLimit, UnreadLimit};
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::redisson::{self, Sharing};
 use crate::limit::decide::{Ask, PerAsk};
-use crate::limit::decision::Outcome;
+use crate::limit::decision::{Decision, Outcome};
 use crate::limit::key::{Key, write_shown};
 use crate::limit::name::Name;
 use crate::limit::rate::Rate;
@@ -77,8 +78,17 @@ impl Throttle {
     /// Notes the keys that are rejected.
     fn note_keys(&self, limits: &[RequestLimit<'_>], now: Timestamp) {
         for limit in limits {
-            if let Some(Outcome::Reject { .. }) = limit.outcome() {
-                self.metrics.top_keys.rejected(&limit.claim.spec.name, limit.label(), now);
+            let Claim { spec, key, .. } = &limit.claim;
+            let Some(Decision { remaining, outcome }) = limit.claim.decision() else { continue };
+            match (outcome, spec.near) {
+                (Outcome::Reject { .. }, _) => {
+                    self.metrics.top_keys.rejected(&spec.name, limit.label(), now);
+                }
+                (Outcome::Allow | Outcome::Delay(_), Some(share)) => {
+                    let left = (remaining, burst(&limit.claim));
+                    self.near.note(&spec.name, key.shown().as_str(), left, share);
+                }
+                (Outcome::Allow | Outcome::Delay(_), None) => {}
             }
         }
     }

@@ -64,11 +64,16 @@ fn headers(item: &Item<'_>) -> Option<AnswerHeaders> {
 }
 
 fn jitter(item: &Item<'_>) -> Option<RetryJitter> {
+    percent(item).and_then(RetryJitter::of_percent)
+}
+
+/// A whole percentage.
+pub(super) fn percent(item: &Item<'_>) -> Option<u8> {
     item.form("expected a whole percentage from \"0%\" to \"100%\", as in \"20%\"", |text| {
         let digits =
             text.strip_suffix('%').filter(|it| it.bytes().all(|byte| byte.is_ascii_digit()));
         let percent = digits.and_then(|digits| digits.parse().ok());
-        percent.and_then(RetryJitter::of_percent)
+        percent.filter(|percent| *percent <= 100)
     })
 }
 

@@ -23,7 +23,7 @@ pub(crate) use self::plans::PLAN;
 use self::plans::{PLANS, PlanDraft};
 pub(crate) use self::waiting::CANDIDATE;
 use self::window::AlignWord;
-use super::answer::{self, REJECT};
+use super::answer::{self, REJECT, percent};
 use super::headers;
 use super::key::key_source;
 use super::values::{Named, named, network_item, once, once_each, pattern};
@@ -89,6 +89,8 @@ pub(crate) static SETTINGS: SettingList<Spec> = &[
         "a key that is rejected often has the rate `\"0/s\"` for a time, on all proxies; keys with an override are never banned"),
     field("candidate", Kind::Table(&CANDIDATE), Words("none"),
         "other figures, tried in shadow in place of the limit's own on the same traffic"),
+    setting(at!(near, percent), Kind::Percent, Words("none"),
+        "a key that has used this share of what its bucket holds is told once, in the line `near limit`, and again only after it was below"),
     setting(at!(log_keys), Kind::Word(spellings::<KeyDisplay>), Words("`log.keys`"),
         "whether values of headers, cookies, query, tokens and bodies stand in logs and in Redis, for this limit"),
     setting(at!(on_store_error), Kind::Word(spellings::<OnStoreError>), Words("the store's `on_error`; `allow` for `local` where a `redisson` limiter has no `rate`"), "while Redis is out of reach"),

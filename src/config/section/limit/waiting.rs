@@ -67,6 +67,7 @@ pub(super) fn trying(spec: &LimitSpec, figures: Figures) -> LimitSpec {
         figures,
         overrides: KeyOverrides::default(),
         ban: None,
+        near: None,
         candidate: None,
         exempt: Exempt::default(),
         mode: Mode::Shadow,

@@ -129,3 +129,25 @@ fn each_rejection_or_none_has_its_line() {
         }
     }
 }
+
+#[test]
+fn a_key_that_comes_near_is_told_once() {
+    let proxy = Proxy::answering()
+        .admin()
+        .section("[log]\nkeys = \"plain\"")
+        .limit("l", "key = [\"header:x-user\"]\nrate = \"5/h\"\nnear = \"80%\"")
+        .start();
+    for _ in 0..7 {
+        crate::support::client::get(proxy.address, "/", &[("x-user", "a")]);
+    }
+    crate::support::client::get(proxy.address, "/", &[("x-user", "b")]);
+    let line = proxy.log.wait("near limit", |_| true);
+    assert_eq!((&line["limit"], &line["key"]), (&json!("l"), &json!("a")));
+    assert_eq!(
+        (&line["remaining"], &line["burst"], &line["count"]),
+        (&json!(1), &json!(5), &json!(1))
+    );
+    assert_eq!(proxy.log.count("near limit"), 1);
+    let page = crate::support::metrics::Metrics::of(proxy.admin());
+    assert_eq!(page.value("tidegate_near_limit_total{limit=\"l\"}"), 1.0);
+}
