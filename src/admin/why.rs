@@ -17,7 +17,7 @@ use crate::limit::key::Key;
 use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
 use crate::limit::waiting::MaxWait;
-use crate::observe::{millis, millis_up};
+use crate::observe::{PROCESS, millis, millis_up};
 use crate::percent::decode;
 use crate::settings::{LimitSpec, Settings};
 use crate::store::Decider;
@@ -51,17 +51,12 @@ impl Admin {
                 let kept = self.process.rejections.of_key(&limit, &key);
                 let rejections: Vec<_> = kept.iter().map(|it| self.told(&settings, it)).collect();
                 let since = time(self.process.rejections.since());
-                let processes = [self.name()];
+                let processes = [PROCESS.as_str()];
                 let told = json!({ "limit": limit, "key": key, "rejections": rejections, "since": since, "processes": processes });
                 Ok(answer_json(&told))
             }
             _ => Err(ApiProblem(StatusCode::NOT_FOUND, HOW.to_owned())),
         }
-    }
-
-    /// The process, as a fleet names it.
-    fn name(&self) -> String {
-        format!("{}:{}", self.host, std::process::id())
     }
 
     /// The newest rejection with this ID or request ID.
@@ -75,7 +70,7 @@ impl Admin {
     }
 
     fn unknown(&self, id: &str) -> ApiProblem {
-        let (name, since) = (self.name(), time(self.process.rejections.since()));
+        let (name, since) = (PROCESS.as_str(), time(self.process.rejections.since()));
         let detail = format!(
             "no rejection has the ID `{id}` here: {name} was asked, which keeps its last rejections, all of them since {since}"
         );
@@ -109,7 +104,7 @@ impl Admin {
             "early": series.early,
         });
         told["now"] = self.bucket_now(settings, limit, key).await;
-        told["processes"] = json!([self.name()]);
+        told["processes"] = json!([PROCESS.as_str()]);
         told
     }
 

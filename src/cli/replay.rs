@@ -11,7 +11,7 @@ use super::{CommandResult, ConfigFile, Failure, complain, load, print, terminal}
 use crate::observe::log::Terminal;
 use crate::replay::Replay;
 use crate::replay::fact::{Assumption, Fact};
-use crate::replay::log::{FaultyLine, Format, LineFault, LogInput, LogRecord, SortedLogs};
+use crate::replay::log::{CHANGES, FaultyLine, Format, LineFault, LogInput, LogRecord, SortedLogs};
 use crate::replay::report::text::text;
 use crate::replay::report::{FileReport, LineCounts, Report, html, number, printable, time};
 use crate::settings::Settings;
@@ -96,7 +96,12 @@ impl LogArgs {
         while let Some(next) = logs.next_request().map_err(Failure::run)? {
             match next {
                 Ok(record) => take(&record),
-                Err(FaultyLine { fault: LineFault::NoRequest(_), .. }) => lines.no_request += 1,
+                Err(FaultyLine { fault: LineFault::NoRequest(what), .. }) => {
+                    lines.no_request += 1;
+                    if CHANGES.iter().any(|(message, _)| *message == what) {
+                        *lines.changes.entry(what).or_default() += 1;
+                    }
+                }
                 Err(faulty) => {
                     lines.broken += 1;
                     if lines.broken_examples.len() < EXAMPLES {
@@ -111,6 +116,7 @@ impl LogArgs {
             }
         }
         lines.order = logs.order;
+        lines.missing = logs.gaps.missing();
         if lines.read > lines.broken + lines.no_request {
             return Ok(lines);
         }

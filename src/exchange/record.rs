@@ -22,6 +22,7 @@ use crate::limit::name::Name;
 use crate::observe::events::{FailedExchange, RefusedRequests};
 use crate::observe::metrics::{DecisionKind, RouteCounter, UpstreamFailure};
 use crate::observe::trace::{LONGEST, LimitAnswers, RequestDetails, ServerAnswer, cut};
+use crate::observe::{PROCESS, json_object, next_access_line};
 use crate::reading::{BadHead, RequestReading, Unreadable};
 use crate::request::host::Host;
 use crate::settings::{Action, HeaderChanges, NO_ROUTE, RouteSpec};
@@ -258,6 +259,12 @@ impl RequestRecord {
     fn log(&self, details: &RequestDetails, duration: Duration) {
         let user_agent =
             details.user_agent.as_ref().map(|it| String::from_utf8_lossy(it.as_bytes()));
+        let LimitAnswers { counted, plan, .. } = &details.limits;
+        let keys = counted.iter().map(|it| (&it.limit, it.key.as_str()));
+        let costs = counted.iter().map(|it| {
+            let used = self.permit.used().find(|(limit, _)| **limit == it.limit);
+            (&it.limit, used.map_or(it.cost, |(_, used)| used))
+        });
         info!(
             target: ACCESS,
             method = details.method.as_str(),
@@ -274,6 +281,11 @@ impl RequestRecord {
             reason = details.reason,
             upstream = details.server.as_deref(),
             upstream_ms = details.answer.as_ref().map(|it| (it.after.as_secs_f64() * 1e6).round() / 1e3),
+            process = PROCESS.as_str(),
+            n = next_access_line(),
+            keys = (!counted.is_empty()).then(|| json_object(keys)),
+            costs = (!counted.is_empty()).then(|| json_object(costs)),
+            plan = plan.as_ref().map(Name::as_str),
             via = self.via,
             request_id = self.request_id.as_ref().and_then(|id| id.to_str().ok()),
             trace_id = details.ids.as_ref().map(|ids| ids.trace.to_string()),
@@ -309,10 +321,9 @@ impl RequestRecord {
     }
 }
 
-/// Where the limits note what they said, if the request with these details is traced.
+/// Where the limits note what they said, if the request with these details is traced or has an access line.
 pub(crate) fn traced(details: &mut Option<Box<RequestDetails>>) -> Option<&mut LimitAnswers> {
-    let details = details.as_mut().filter(|details| details.ids.is_some())?;
-    Some(&mut details.limits)
+    Some(&mut details.as_mut()?.limits)
 }
 
 /// Counts and logs a malformed request, which is answered with `status`. `via` is as in
@@ -345,6 +356,8 @@ pub(crate) fn malformed(
             route = NO_ROUTE,
             client = %client.peer.address.as_client(),
             reason = MALFORMED,
+            process = PROCESS.as_str(),
+            n = next_access_line(),
             via,
             "request"
         );

@@ -10,13 +10,13 @@ use std::time::Duration;
 use http::HeaderName;
 use tracing::{error, info, warn};
 
-use super::millis;
+use super::{json_object, millis};
 use crate::limit::key::write_shown;
 use crate::limit::name::Name;
 use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
 use crate::plans::{MANY, PlanLineCounts};
-use crate::settings::{CollectorAddress, ListenAddress, Settings, WantedFigures};
+use crate::settings::{CollectorAddress, LimitSpec, ListenAddress, Settings, WantedFigures};
 
 const TARGET: &str = env!("CARGO_PKG_NAME");
 
@@ -340,7 +340,11 @@ pub(crate) fn config_loaded(file: &str, settings: &Settings) {
     let version = env!("CARGO_PKG_VERSION");
     let [routes, limits, upstreams] =
         [settings.routes.len(), settings.limits.len(), settings.upstreams.len()];
-    info!(target: TARGET, version, file, store, routes, limits, upstreams, "config loaded");
+    let sources = |limit: &Arc<LimitSpec>| -> Vec<String> {
+        limit.key.sources.iter().map(ToString::to_string).collect()
+    };
+    let counts_by = json_object(settings.limits.iter().map(|limit| (&limit.name, sources(limit))));
+    info!(target: TARGET, version, file, store, routes, limits, upstreams, counts_by, "config loaded");
 }
 
 /// An override that an operator set while the process runs.

@@ -88,6 +88,9 @@ fn pretty(mut out: Writer<'_>, event: &Event<'_>) -> fmt::Result {
     out.write_char('\n')
 }
 
+/// Fields that are JSON objects, and are in JSON already.
+const OBJECTS: [&str; 3] = ["keys", "costs", "counts_by"];
+
 /// Fields that are lists. In the event, a list is a text with an item on each line.
 const LISTS: [&str; 3] = ["changed", "errors", "fields"];
 
@@ -127,9 +130,10 @@ impl<F: FnMut(&str, FieldValue<'_>) -> fmt::Result> Visit for Fields<F> {
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        match LISTS.contains(&field.name()) {
-            true => self.field(field, FieldValue::List(value)),
-            false => self.field(field, FieldValue::Text(&value)),
+        match field.name() {
+            name if LISTS.contains(&name) => self.field(field, FieldValue::List(value)),
+            name if OBJECTS.contains(&name) => self.field(field, FieldValue::Plain(&value)),
+            _ => self.field(field, FieldValue::Text(&value)),
         }
     }
 

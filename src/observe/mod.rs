@@ -23,9 +23,12 @@ pub(crate) mod trace;
 pub(crate) mod testing;
 
 use std::collections::hash_map::RandomState;
+use std::fmt::{Display, Write as _};
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use serde_json::Value;
 use uuid::Uuid;
 
 use crate::limit::time::Timestamp;
@@ -33,6 +36,36 @@ use crate::limit::time::Timestamp;
 /// Hashes keys. The secret is random, so that no client can find two keys with the same hash. All workers have the same
 /// secret, so that their keys can be added up.
 static KEY_HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+
+/// The process: its machine's name and its number.
+pub(crate) static PROCESS: LazyLock<String> =
+    LazyLock::new(|| format!("{}:{}", host(), std::process::id()));
+
+/// The number of the next access line of this process, from 1.
+pub(crate) fn next_access_line() -> u64 {
+    static LINES: AtomicU64 = AtomicU64::new(0);
+    LINES.fetch_add(1, Ordering::Relaxed) + 1
+}
+
+/// A JSON object with these members, in ASCII alone: no character in a name or a value misleads a reader of the log.
+pub(crate) fn json_object<N: Display, V: Into<Value>>(
+    members: impl IntoIterator<Item = (N, V)>,
+) -> String {
+    let members = members.into_iter().map(|(name, value)| (name.to_string(), value.into()));
+    let mut text = String::new();
+    for c in Value::Object(members.collect()).to_string().chars() {
+        match c.is_ascii() {
+            true => text.push(c),
+            false => {
+                for unit in c.encode_utf16(&mut [0; 2]) {
+                    // Writing into a string never fails.
+                    let _ = write!(text, "\\u{unit:04x}");
+                }
+            }
+        }
+    }
+    text
+}
 
 /// A new ID for something that happens at this time of day: a UUID of version 7 (RFC 9562, 5.7).
 pub(crate) fn new_uuid(wall: Timestamp) -> Uuid {

@@ -9,6 +9,7 @@ use http::{HeaderMap, StatusCode};
 
 use super::usage::{self, Reader};
 use crate::limit::algorithm::{Algorithm, Difference};
+use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
 use crate::settings::CostSpec;
 use crate::settings::response::{UnknownUse, UsedSource};
@@ -130,6 +131,20 @@ impl Permit {
         for held in &mut self.0 {
             held.end(|_| now);
         }
+    }
+
+    /// What each limit will have taken if the request ends now.
+    pub(crate) fn used(&self) -> impl Iterator<Item = (&Name, u64)> {
+        self.0.iter().filter_map(|held| {
+            let grant = held.grant.as_ref()?;
+            let taken = grant.ask.cost.get();
+            let used = match held.difference(grant) {
+                None => taken,
+                Some(Difference::More(more)) => taken.saturating_add(more),
+                Some(Difference::Less(less)) => taken.saturating_sub(less),
+            };
+            Some((&grant.spec.name, used))
+        })
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -25,11 +25,11 @@ use crate::limit::waiting::MaxWait;
 use crate::observe::metrics::DecisionKind;
 use crate::observe::new_uuid;
 use crate::observe::throttled::ThrottleEvent;
-use crate::observe::trace::{LimitAnswers, LimitDecision};
+use crate::observe::trace::{CountedKey, LimitAnswers, LimitDecision};
 use crate::request::key::View;
 use crate::request::network::client_network;
 use crate::settings::FiguresOf;
-use crate::store::{Claim, LimiterFigures};
+use crate::store::{Claim, LimiterFigures, stored_text};
 
 impl Throttle {
     /// Counts the decisions of all limits, and notes the keys. `took` is the time that the store needed, if it is
@@ -276,7 +276,7 @@ impl fmt::Display for LoggedKey<'_> {
     }
 }
 
-/// Notes what the limits said, if the request is traced. `took` is the time that the store needed.
+/// Notes what the limits said, if the request is traced or has an access line. `took` is the time that the store needed.
 pub(super) fn trace(
     limits: &[RequestLimit<'_>],
     took: Option<Duration>,
@@ -291,5 +291,12 @@ pub(super) fn trace(
         kind: limit.kind(),
         decision: limit.claim.decision(),
     });
-    *answers = LimitAnswers { store: took, decisions: decisions.collect() };
+    let counted = limits.iter().filter(|limit| limit.mode() != Mode::Candidate).map(|limit| {
+        let Claim { spec, key, ask, .. } = &limit.claim;
+        let key = stored_text(key.shown()).into_owned();
+        CountedKey { limit: spec.name.clone(), key, cost: ask.cost.get() }
+    });
+    let counted = counted.collect();
+    let plan = limits.iter().find_map(|limit| limit.of.plan()).cloned();
+    *answers = LimitAnswers { store: took, decisions: decisions.collect(), counted, plan };
 }

@@ -76,6 +76,20 @@ pub(crate) struct LimitAnswers {
     pub(crate) store: Option<Duration>,
     /// One decision for each limit that was asked, in the route's order.
     pub(crate) decisions: Vec<LimitDecision>,
+    /// What was counted, for the access line.
+    pub(crate) counted: Vec<CountedKey>,
+    /// The request's plan, if a limit has figures for it.
+    pub(crate) plan: Option<Name>,
+}
+
+/// What one limit has counted of a request.
+#[derive(Debug)]
+pub(crate) struct CountedKey {
+    pub(crate) limit: Name,
+    /// The key as in Redis.
+    pub(crate) key: String,
+    /// What the request was to take.
+    pub(crate) cost: u64,
 }
 
 /// The decision of one limit about a request. The key is not here, because it may be a secret.

@@ -55,6 +55,14 @@ impl LoggedValue<'_> {
     }
 }
 
+/// tidegate's lines after which its limits may have decided otherwise than a replay, and what they tell.
+pub(crate) const CHANGES: [(&str, &str); 4] = [
+    ("config loaded", "starts of a process, whose buckets in memory were new"),
+    ("config reloaded", "reloads, while the given file holds for the whole log"),
+    ("store unavailable", "outages of the store, in which the processes decided by themselves"),
+    ("override set", "overrides that were set, which are not replayed"),
+];
+
 /// A record while its line is read.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RecordDraft {
@@ -169,7 +177,9 @@ impl RecordDraft {
         let mut record = std::mem::take(&mut self.record);
         let is_ours = self.module.as_deref().is_some_and(|module| module.starts_with("tidegate"));
         if is_ours && self.message.as_deref() != Some("request") {
-            return Err(LineFault::NoRequest("it is a line of tidegate about something else"));
+            let told = CHANGES.iter().find(|(it, _)| self.message.as_deref() == Some(*it));
+            let other = "it is a line of tidegate about something else";
+            return Err(LineFault::NoRequest(told.map_or(other, |(message, _)| *message)));
         }
         let (method, target, has_query) = self.request()?;
         let RequestTarget { host, path, query } = request_line::target(target);

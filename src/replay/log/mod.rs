@@ -13,6 +13,7 @@ mod draft;
 mod escape;
 mod field;
 pub mod format;
+mod gaps;
 mod input;
 mod json;
 mod lines;
@@ -23,6 +24,7 @@ pub mod sorted;
 pub(crate) mod template;
 mod time;
 
+pub(crate) use self::draft::CHANGES;
 pub use self::format::Format;
 pub use self::reader::{LogInput, LogReader};
 pub use self::record::{ClientOrigin, LineFault, LogRecord, Logged, LoggedHeaders};

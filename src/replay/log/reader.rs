@@ -89,6 +89,15 @@ impl LogReader {
         Ok(Some(container::unwrapped(&line).and_then(|line| self.format.read(&line))))
     }
 
+    /// The process that wrote the present line, and the number that it gave to it, if it is an access line of tidegate.
+    pub(super) fn process(&self) -> Option<(&str, u64)> {
+        // In a JSON string, the quotes have backslashes before them.
+        let (_, rest) = std::str::from_utf8(&self.line).ok()?.split_once(r#""process":""#)?;
+        let (process, rest) = rest.split_once(r#"","n":"#)?;
+        let end = rest.find(|c: char| !c.is_ascii_digit())?;
+        Some((process, rest.get(..end)?.parse().ok()?))
+    }
+
     /// The bytes of the present line.
     pub(super) fn line_length(&self) -> usize {
         self.line.len()

@@ -12,6 +12,7 @@ use std::mem;
 use serde::Serialize;
 
 use super::format::Format;
+use super::gaps::LineGaps;
 use super::input::LogInput;
 use super::reader::{LogReader, ReadError};
 use super::record::{LineFault, LogRecord};
@@ -37,6 +38,8 @@ pub struct SortedLogs {
     pub(crate) reached: Timestamp,
     /// How far the lines that were read are from the order of time.
     pub(crate) order: LogOrder,
+    /// The numbers that tidegate gave to its lines.
+    pub(crate) gaps: LineGaps,
 }
 
 /// How far lines are from the order of time, before they are sorted.
@@ -88,6 +91,7 @@ impl SortedLogs {
             held: 0,
             reached: Timestamp::MIN,
             order: LogOrder::default(),
+            gaps: LineGaps::default(),
         })
     }
 
@@ -126,7 +130,14 @@ impl SortedLogs {
     /// Reads the next line of an open log. A request is added to those that wait. A line without a request is returned.
     fn read_line(&mut self, index: usize) -> Result<Option<FaultyLine>, ReadError> {
         let log = &mut self.open[index];
-        let record = match log.reader.next_record()? {
+        let line = log.reader.next_record()?;
+        // A line may be numbered, and show no request that can be replayed.
+        if matches!(line, Some(Ok(_) | Err(LineFault::NoRequest(_))))
+            && let Some((process, n)) = log.reader.process()
+        {
+            self.gaps.read(process, n);
+        }
+        let record = match line {
             Some(Ok(record)) => record,
             Some(Err(fault)) => {
                 let (file, line) = (log.reader.file.clone(), log.reader.line_number);

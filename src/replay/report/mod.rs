@@ -59,6 +59,12 @@ pub(crate) struct LineCounts {
     pub(crate) broken: u64,
     /// The first broken lines.
     pub(crate) broken_examples: Vec<FaultyLine>,
+    /// The lines of tidegate that are missing, by the process that wrote them.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) missing: BTreeMap<String, u64>,
+    /// How often tidegate's own lines tell of something that a replay does not repeat, by their message.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) changes: BTreeMap<&'static str, u64>,
     /// How far the lines are from the order of time.
     #[serde(flatten)]
     pub(crate) order: LogOrder,

@@ -5,7 +5,7 @@ use self::ReportPart::{Example, File, Note, Plot, Section, Sentence, Table};
 use super::words::{counted, length, number, percent};
 use super::{Comparison, FileReport, Hit, HitEntry, LeftOut, LimitReport, Report, share};
 use crate::limit::Mode;
-use crate::replay::log::FaultyLine;
+use crate::replay::log::{CHANGES, FaultyLine};
 use crate::replay::timeline::{Slice, Timeline};
 
 /// A step back of more milliseconds does not happen in the log of one server.
@@ -44,7 +44,17 @@ fn table<'r>(titles: &[&str], rows: Vec<Vec<String>>) -> ReportPart<'r> {
 impl Report<'_> {
     pub(super) fn parts(&self) -> Vec<ReportPart<'_>> {
         let Self { lines, result, .. } = self;
-        let mut parts = vec![Sentence(self.read())];
+        let mut parts = Vec::new();
+        for (process, missing) in &lines.missing {
+            let count = counted(*missing, "line");
+            parts.push(Note(format!("WARNING: this log lacks {count} of the process {process}")));
+        }
+        parts.push(Sentence(self.read()));
+        for (message, says) in CHANGES {
+            if let Some(count) = lines.changes.get(message) {
+                parts.push(Sentence(format!("{says}: {}", number(*count))));
+            }
+        }
         if lines.order.late > 0 {
             let late = counted(lines.order.late, "request");
             let most = length(lines.order.furthest_back_ms);

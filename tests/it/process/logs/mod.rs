@@ -78,7 +78,7 @@ fn a_line_is_flat_json_in_the_order_of_the_interface() {
     let (access, names) = shape(&text, "request");
     assert_eq!(
         names,
-        "timestamp level target message method host path protocol status bytes duration_ms route client"
+        "timestamp level target message method host path protocol status bytes duration_ms route client process n keys costs"
     );
     assert_eq!((&access["level"], &access["target"]), (&json!("INFO"), &json!("tidegate::access")));
     assert_eq!((&access["path"], &access["status"]), (&json!("/a"), &json!(200)));

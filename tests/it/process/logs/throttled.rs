@@ -131,6 +131,33 @@ fn each_rejection_or_none_has_its_line() {
 }
 
 #[test]
+fn an_access_line_has_the_keys_and_costs_that_were_counted() {
+    let mut proxy = Proxy::answering()
+        .section("[log]\naccess = true\nkeys = \"hashed\"\n[plans]\nby = \"header:x-plan\"")
+        .limit("key", "key = [\"header:x-api-key\"]\nrate = \"5/h\"\ncost = { header = \"x-cost\" }\nplans = { pro = \"6/h\" }")
+        .limit("skipped", "key = [\"header:x-other\"]\nrate = \"5/h\"\nmissing = \"skip\"")
+        .limit("path", "key = [\"path\", \"cookie:b\"]\nrate = \"9/h\"\nmode = \"shadow\"\ncount_when = { status = [\"5xx\"] }")
+        .start();
+    let fields = [("x-api-key", "s3cret"), ("x-cost", "4"), ("x-plan", "pro")];
+    assert_eq!(crate::support::client::statuses(proxy.address, &[&fields, &fields]), [200, 429]);
+    assert!(proxy.stop().success());
+    let lines = proxy.log.with("request");
+    let key = lines[0]["keys"]["key"].as_str().unwrap();
+    assert_eq!((key.len(), lines[0]["keys"].as_object().unwrap().len()), (22, 2), "{}", lines[0]);
+    assert_eq!(lines[0]["keys"]["path"], "/|%-");
+    assert_eq!(lines[0]["costs"], json!({ "key": 4, "path": 0 }), "what it took in the end");
+    assert_eq!(lines[1]["costs"], json!({ "key": 4, "path": 1 }), "what it asked for");
+    assert_eq!(
+        (&lines[0]["plan"], &lines[0]["n"], &lines[1]["n"]),
+        (&json!("pro"), &json!(1), &json!(2))
+    );
+    let process = lines[0]["process"].as_str().unwrap();
+    assert!(process.ends_with(&format!(":{}", proxy.pid())), "{process}");
+    let loaded = proxy.log.find("config loaded").unwrap();
+    assert_eq!(loaded["counts_by"]["path"], json!(["path", "cookie:b"]));
+}
+
+#[test]
 fn a_key_that_comes_near_is_told_once() {
     let proxy = Proxy::answering()
         .admin()

@@ -64,3 +64,35 @@ fn rotated_logs_are_read_in_the_order_of_their_time() {
         "{said}"
     );
 }
+
+/// A line of tidegate's own log, with this number.
+fn numbered(process: &str, n: u32) -> String {
+    format!(
+        "{{\"timestamp\":\"2026-10-10T11:00:{:02}Z\",\"level\":\"INFO\",\"target\":\"tidegate::access\",\
+         \"message\":\"request\",\"method\":\"GET\",\"host\":\"a\",\"path\":\"/a\",\"status\":200,\"bytes\":1,\
+         \"duration_ms\":1,\"client\":\"192.0.2.1\",\"process\":\"{process}\",\"n\":{n}}}\n",
+        n % 60
+    )
+}
+
+/// Lines that were dropped, cut or in another file were missing without a word.
+#[test]
+fn the_lines_that_are_missing_are_told_before_all_else() {
+    let whole: String = (1..=9).map(|n| numbered("a:1", n)).collect();
+    let file = limited("rate = \"100/h\"");
+    let folder = LogFolder::of(&file, &whole);
+    assert!(folder.report(&[])["lines"].get("missing").is_none());
+    assert!(!folder.said(&[]).contains("lacks"));
+    let all: Vec<_> = (3..=9).map(|n| numbered("a:1", n)).collect();
+    let (cut, other) = (&all[4][..all[4].len() - 3], numbered("b:2", 1));
+    let log = format!("{}{other}{}{cut}\n{}", all[1], all[0], all[6]);
+    let reload = "{\"timestamp\":\"2026-10-10T11:00:30Z\",\"target\":\"tidegate\",\"message\":\"config reloaded\"}\n";
+    let folder = LogFolder::of(&file, &(log + reload));
+    let report = folder.report(&[]);
+    assert_eq!(report["lines"]["missing"], serde_json::json!({ "a:1": 6 }), "1, 2, 5, 6, 7, 8");
+    assert_eq!(report["lines"]["changes"], serde_json::json!({ "config reloaded": 1 }));
+    let said = folder.said(&[]);
+    let first = said.lines().next().unwrap();
+    assert!(first.contains("lacks 6 lines of the process a:1"), "{said}");
+    assert!(said.contains("reloads, while the given file holds for the whole log: 1"), "{said}");
+}
