@@ -4,25 +4,18 @@
 //! owners and writes them here. Between two such answers a server's redirection corrects a single hash slot. `router`
 //! asks here for the server of a key. `health` has the state of each server.
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::connect::RedisConnector;
 use super::hash_slot::{HASH_SLOTS, HashSlot, HashSlotRange};
 use super::health::RedisHealth;
-use crate::observe::log_interval::LogIntervals;
 use crate::observe::metrics::Histogram;
 use crate::settings::{Endpoint, RedisLocation, RedisTopology};
-
-/// The shortest time between two log lines about moved hash slots. A resharding moves hash slots for minutes.
-const LINE_PAUSE: Duration = Duration::from_secs(10);
 
 /// What all workers know about the servers.
 pub(crate) struct RedisNodes {
@@ -41,9 +34,6 @@ pub(crate) struct RedisNodes {
     pub(crate) decided_without: AtomicU64,
     /// The requests that were refused because Redis did not decide.
     pub(crate) refused_without: AtomicU64,
-    /// How many hash slots moved since the last log line, by the old and the new server.
-    moves: Mutex<BTreeMap<(String, String), usize>>,
-    lines: LogIntervals<()>,
 }
 
 /// One server.
@@ -128,8 +118,6 @@ impl RedisNodes {
             is_stale: AtomicBool::new(false),
             decided_without: AtomicU64::default(),
             refused_without: AtomicU64::default(),
-            moves: Mutex::default(),
-            lines: LogIntervals::new(LINE_PAUSE),
         }
     }
 
@@ -191,12 +179,8 @@ impl RedisNodes {
         self.map.send_if_modified(|map| {
             let to = self.node(map, to);
             let Some(owner) = map.owners.get_mut(usize::from(slot.0)) else { return false };
-            let from = owner.replace(Arc::clone(&to));
-            let is_new = from.as_ref().is_none_or(|from| from.id != to.id);
-            if is_new {
-                self.note_move(from.as_deref(), &to);
-            }
-            is_new
+            let id = to.id;
+            owner.replace(to).is_none_or(|from| from.id != id)
         });
     }
 
@@ -220,31 +204,16 @@ impl RedisNodes {
             }
         }
         let uncovered = owners.iter().filter(|owner| owner.is_none()).count();
-        let (mut is_failover, mut gone) = (false, Vec::new());
+        let mut gone: Vec<Arc<RedisNode>> = Vec::new();
         self.map.send_modify(|map| {
-            let before = map.owners();
             // Requests wait for this lock. So the old map is dropped after the lock is released.
             mem::swap(&mut map.owners, &mut owners);
-            for (was, node) in owners.iter().zip(&map.owners) {
-                if let (Some(was), Some(node)) = (was, node)
-                    && was.id != node.id
-                {
-                    self.note_move(Some(was), node);
-                }
-            }
             let now = map.owners();
-            let is_gone = |node: &&Arc<RedisNode>| now.iter().all(|other| other.id != node.id);
-            is_failover = before.iter().any(|node| is_gone(&node));
-            gone = map.nodes.iter().filter(is_gone).cloned().collect();
+            let is_gone = |node: &mut Arc<RedisNode>| now.iter().all(|other| other.id != node.id);
+            gone = map.nodes.extract_if(.., is_gone).collect();
         });
         // Other servers have taken over the hash slots of these servers. So the outage of these servers ends.
         gone.iter().for_each(|node| node.health.replaced());
-        self.map.send_if_modified(|map| {
-            let owners = map.owners();
-            map.nodes.retain(|node| owners.iter().any(|owner| Arc::ptr_eq(owner, node)));
-            false
-        });
-        self.log_moves(is_failover);
         uncovered
     }
 
@@ -261,28 +230,6 @@ impl RedisNodes {
         map.count += 1;
         map.nodes.push(Arc::clone(&node));
         node
-    }
-
-    fn note_move(&self, from: Option<&RedisNode>, to: &RedisNode) {
-        let from = from.map_or("no server", |node| node.health.server()).to_owned();
-        *self.moves.lock().entry((from, to.health.server().to_owned())).or_default() += 1;
-    }
-
-    /// Logs the hash slots that moved since the last such line. In a resharding, lines come at most every
-    /// [`LINE_PAUSE`].
-    fn log_moves(&self, is_failover: bool) {
-        let mut moved = self.moves.lock();
-        if moved.is_empty() || !self.lines.next(()) && !is_failover {
-            return;
-        }
-        let mut moves = String::new();
-        for ((from, to), slots) in mem::take(&mut *moved) {
-            let comma = if moves.is_empty() { "" } else { ", " };
-            // Writing into a string never fails.
-            let _ = write!(moves, "{comma}{slots} from {from} to {to}");
-        }
-        drop(moved);
-        tracing::info!(server = %self.location, slots = moves, "store slots moved");
     }
 
     /// Logs requests that were decided without Redis outside an outage.

@@ -260,7 +260,6 @@ async fn a_replica_takes_the_place_of_a_master_that_dies() {
     assert_eq!(bench.passed(&spec, &keys[0], 12).await, 10);
     assert_eq!(stored(&cluster, 3, "*:later"), 1, "the replica of the first master");
     bench.assert_recovers("failover").await;
-    assert_eq!(bench.log.count("store slots moved"), 1, "{}", bench.log.text());
 }
 
 #[tokio::test]
