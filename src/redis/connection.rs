@@ -66,16 +66,14 @@ pub(super) struct RedisServer {
     pub(super) program: Arc<Program>,
     /// The connections that the worker has made to any server.
     pub(super) made: Arc<watch::Sender<u64>>,
+    /// The number of the present connection among all connections of the worker. 0 before the first one.
+    pub(super) number: AtomicU64,
 }
 
 /// The present connection, or the attempt to make one.
 pub(super) struct RedisConnection {
     link: watch::Receiver<Link>,
-    /// The number of the present connection among all connections of the worker. 0 before the first one.
-    number: Arc<AtomicU64>,
-    node: Arc<RedisNode>,
-    program: Arc<Program>,
-    is_in_cluster: bool,
+    server: Arc<RedisServer>,
     _keeper: AbortOnDropHandle<()>,
 }
 
@@ -110,17 +108,14 @@ impl RedisConnection {
     /// Begins to connect. Makes the connection again if it breaks, until this is dropped.
     pub(super) fn keep(server: RedisServer) -> Self {
         let (sender, link) = watch::channel(Link::Connecting);
-        let (node, program) = (Arc::clone(&server.node), Arc::clone(&server.program));
-        let is_in_cluster = server.nodes.is_cluster;
-        let number = Arc::new(AtomicU64::new(0));
-        let present = Arc::clone(&number);
-        let keeper = tokio::spawn(async move { server.keep(&sender, &present).await });
-        let _keeper = AbortOnDropHandle::new(keeper);
-        Self { link, number, node, program, is_in_cluster, _keeper }
+        let server = Arc::new(server);
+        let kept = Arc::clone(&server);
+        let keeper = tokio::spawn(async move { kept.keep(&sender).await });
+        Self { link, server, _keeper: AbortOnDropHandle::new(keeper) }
     }
 
     pub(super) fn number(&self) -> u64 {
-        self.number.load(Relaxed)
+        self.server.number.load(Relaxed)
     }
 
     /// Sends one call and reads its answer by the deadline, which also bounds the wait for a connection. An
@@ -133,7 +128,8 @@ impl RedisConnection {
         read: impl FnOnce(Value) -> Option<T>,
         deadline: Instant,
     ) -> Result<T, CallError> {
-        let health = &self.node.health;
+        let RedisServer { node, nodes, program, .. } = &*self.server;
+        let health = &node.health;
         let is_awaited = kind == CallKind::Awaited;
         let phase = if is_awaited { Some(health.begin().ok_or(CallError::Away)?) } else { None };
         let began = Instant::now();
@@ -147,7 +143,7 @@ impl RedisConnection {
                 // An answer does not put off the probe, which tells whether Redis can decide.
                 live.failures = Arc::default();
             }
-            live.call(&self.program, call, asking, read).await
+            live.call(program, call, asking, read).await
         })
         .await;
         let Some(phase) = phase else { return result.map_err(|_| CallError::TimedOut)? };
@@ -157,12 +153,12 @@ impl RedisConnection {
             }
             Err(CallError::TimedOut)
         });
-        if self.is_in_cluster && !matches!(result, Err(CallError::NotConnected)) {
+        if nodes.is_cluster && !matches!(result, Err(CallError::NotConnected)) {
             health.counts.seconds.lock().observe(began.elapsed());
         }
         match &result {
             // A server that redirects a call to another server of its cluster works.
-            Err(error) if !(self.is_in_cluster && error.is_redirection()) => {
+            Err(error) if !(nodes.is_cluster && error.is_redirection()) => {
                 health.counts.failed(error);
                 // The failed attempt to connect was counted when it failed.
                 if !matches!(error, CallError::NotConnected) {
@@ -240,7 +236,7 @@ impl ConnectionFailures {
 }
 
 impl RedisServer {
-    async fn keep(self, link: &watch::Sender<Link>, number: &AtomicU64) {
+    async fn keep(&self, link: &watch::Sender<Link>) {
         let health = &self.node.health;
         let mut pause = FIRST_PAUSE;
         let mut phase = None;
@@ -258,7 +254,7 @@ impl RedisServer {
                         health.connected_to(&server);
                     }
                     let made = *self.made.borrow() + 1;
-                    number.store(made, Relaxed);
+                    self.number.store(made, Relaxed);
                     link.send_replace(Link::Ready(live.clone()));
                     self.made.send_replace(made);
                     self.watch(live, driver, &server).await;

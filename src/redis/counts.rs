@@ -11,35 +11,29 @@ use crate::observe::metrics::Histogram;
 #[derive(Default)]
 pub(crate) struct CallCounts {
     pub(crate) seconds: Mutex<Histogram>,
-    errors: Mutex<ErrorCounts>,
-}
-
-#[derive(Default)]
-struct ErrorCounts {
-    by_kind: BTreeMap<&'static str, u64>,
+    errors: Mutex<BTreeMap<&'static str, u64>>,
     /// The last error that says something about the server, until a log line names it.
-    last: Option<CallError>,
+    last: Mutex<Option<CallError>>,
 }
 
 impl CallCounts {
     /// Counts a call that failed, or an attempt to connect.
     pub(crate) fn failed(&self, error: &CallError) {
         let Some(kind) = error.kind() else { return };
-        let mut errors = self.errors.lock();
-        *errors.by_kind.entry(kind).or_default() += 1;
+        *self.errors.lock().entry(kind).or_default() += 1;
         // The caller logs errors of single keys. They do not concern other calls.
         if !matches!(error, CallError::UnusableKey(_)) {
-            errors.last = Some(error.clone());
+            *self.last.lock() = Some(error.clone());
         }
     }
 
     /// The last error since the last call of this function.
     pub(super) fn take_last(&self) -> Option<CallError> {
-        self.errors.lock().last.take()
+        self.last.lock().take()
     }
 
     /// Failed calls since the start, by the error's kind.
     pub(crate) fn errors(&self) -> Vec<(&'static str, u64)> {
-        self.errors.lock().by_kind.iter().map(|(kind, count)| (*kind, *count)).collect()
+        self.errors.lock().iter().map(|(kind, count)| (*kind, *count)).collect()
     }
 }

@@ -1,9 +1,5 @@
 //! Why a call to Redis failed, whether the server still works, and what the operator can do.
 
-use std::error::Error;
-use std::io;
-use std::sync::Arc;
-
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use super::words::{self, CLUSTER, IN_CLUSTER, refusal};
@@ -161,25 +157,15 @@ impl CallError {
     }
 }
 
-type SharedCause = Arc<dyn Error + Send + Sync>;
-
 /// Whether the server closed the connection.
 fn is_cut_off(error: &RedisError) -> bool {
-    // The error's source is the library's shared pointer to the cause, and not the cause itself.
-    let source = error.source().and_then(|source| source.downcast_ref::<SharedCause>());
-    let cause = source.and_then(|source| source.downcast_ref::<io::Error>());
-    matches!(
-        cause.map(io::Error::kind),
-        Some(
-            io::ErrorKind::BrokenPipe
-                | io::ErrorKind::ConnectionReset
-                | io::ErrorKind::UnexpectedEof
-        )
-    )
+    error.is_connection_dropped() && !error.is_connection_refusal()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use redis::{Value, parse_redis_value};
 
     use super::*;

@@ -51,7 +51,8 @@ pub(crate) fn read_hash_slots(
         let server = match host {
             // The server that was asked does not know its own address yet. Another server without an address is
             // just joining, and nobody knows where it is.
-            Some("" | "?") => Some(asked.clone()).filter(|asked| port_of(asked) == Some(port)),
+            Some("" | "?") => matches!(asked, Endpoint::Tcp { port: its, .. } if *its == port)
+                .then(|| asked.clone()),
             // The other servers are reached in the same way as the server that was asked.
             host => reached(host.unwrap_or_default(), port, asked),
         };
@@ -93,13 +94,6 @@ fn reached(host: &str, port: u16, asked: &Endpoint) -> Option<Endpoint> {
         _ => host.trim_matches(['[', ']']).to_owned(),
     };
     (port != 0).then_some(Endpoint::Tcp { host, port })
-}
-
-fn port_of(endpoint: &Endpoint) -> Option<u16> {
-    match endpoint {
-        Endpoint::Tcp { port, .. } => Some(*port),
-        Endpoint::Unix(_) => None,
-    }
 }
 
 #[cfg(test)]

@@ -19,20 +19,16 @@ const PATIENCE: Duration = Duration::from_secs(3);
 pub(crate) struct LastingFailures {
     lines: LogIntervals<()>,
     since: Option<Instant>,
-    advice: CallAdvice,
-}
-
-/// What an operator can do about the failures.
-pub(crate) struct CallAdvice {
     /// The advice if the call's key has another type.
-    pub(crate) other_type: &'static str,
+    other_type: &'static str,
     /// The advice if no better one is known.
-    pub(crate) otherwise: &'static str,
+    otherwise: &'static str,
 }
 
 impl LastingFailures {
-    pub(crate) fn new(advice: CallAdvice) -> Self {
-        Self { lines: LogIntervals::new(SILENCE), since: None, advice }
+    /// What an operator can do about the failures: if the call's key has another type, and otherwise.
+    pub(crate) fn new(other_type: &'static str, otherwise: &'static str) -> Self {
+        Self { lines: LogIntervals::new(SILENCE), since: None, other_type, otherwise }
     }
 
     /// Notes how the call has ended. `is_up` says whether its server decides for requests. Returns the error if it is
@@ -43,29 +39,24 @@ impl LastingFailures {
         result: &'r Result<T, CallError>,
         is_up: bool,
     ) -> Option<(&'r CallError, &'static str)> {
-        let CallAdvice { other_type, otherwise } = self.advice;
         let (error, help) = match result {
             Ok(_) => {
                 self.since = None;
                 return None;
             }
-            Err(error @ CallError::UnusableKey(_)) => (error, other_type),
+            Err(error @ CallError::UnusableKey(_)) => (error, self.other_type),
             Err(error @ CallError::Redis(answer)) => match answer.code()? {
-                "WRONGTYPE" => (error, other_type),
-                _ => (error, refusal(answer).and_then(|(_, help)| help).unwrap_or(otherwise)),
+                "WRONGTYPE" => (error, self.other_type),
+                _ => (error, refusal(answer).and_then(|(_, help)| help).unwrap_or(self.otherwise)),
             },
             Err(_) => return None,
         };
-        self.is_news(is_up, Instant::now()).then_some((error, help))
-    }
-
-    fn is_news(&mut self, is_up: bool, now: Instant) -> bool {
         if !is_up {
             self.since = None;
-            return false;
+            return None;
         }
-        let since = *self.since.get_or_insert(now);
-        now.duration_since(since) >= PATIENCE && self.lines.next(())
+        let since = *self.since.get_or_insert_with(Instant::now);
+        (since.elapsed() >= PATIENCE && self.lines.next(())).then_some((error, help))
     }
 }
 
@@ -75,9 +66,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn only_a_failure_that_lasts_while_redis_decides_is_logged() {
-        let advice = CallAdvice { other_type: "", otherwise: "" };
-        let (mut failures, begin) = (LastingFailures::new(advice), Instant::now());
-        let after = |seconds| begin + Duration::from_secs(seconds);
+        let (mut failures, begin) = (LastingFailures::new("", ""), Instant::now());
         for (seconds, is_up, is_news) in [
             (0, true, false),
             (2, true, false),
@@ -87,7 +76,9 @@ mod tests {
             (7, true, true),
             (8, true, false),
         ] {
-            assert_eq!(failures.is_news(is_up, after(seconds)), is_news, "{seconds}");
+            tokio::time::advance(begin + Duration::from_secs(seconds) - Instant::now()).await;
+            let news = failures.news(&Err::<(), _>(CallError::OTHER_TYPE), is_up);
+            assert_eq!(news.is_some(), is_news, "{seconds}");
         }
     }
 }

@@ -24,7 +24,7 @@ pub(crate) use self::connect::RedisConnector;
 pub(crate) use self::connection::CallKind;
 pub use self::error::CallError;
 pub(crate) use self::hash_slot::HashSlot;
-pub(crate) use self::lasting_failures::{CallAdvice, LastingFailures};
+pub(crate) use self::lasting_failures::LastingFailures;
 pub use self::nodes::ClusterServer;
 pub(crate) use self::nodes::RedisNodes;
 pub(crate) use self::program::Program;

@@ -6,6 +6,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use hashbrown::HashMap;
@@ -173,18 +174,16 @@ impl Router {
     }
 
     fn connection(&self, node: &Arc<RedisNode>) -> Arc<RedisConnection> {
-        let mut connections = self.connections.lock();
-        Arc::clone(connections.entry(node.id).or_insert_with(|| self.begin(node)))
-    }
-
-    fn begin(&self, node: &Arc<RedisNode>) -> Arc<RedisConnection> {
-        Arc::new(RedisConnection::keep(RedisServer {
+        let server = || RedisServer {
             connector: self.nodes.connector.to(&node.location),
             node: Arc::clone(node),
             nodes: Arc::clone(&self.nodes),
             program: Arc::clone(&self.program),
             made: Arc::clone(&self.made),
-        }))
+            number: AtomicU64::new(0),
+        };
+        let begin = || Arc::new(RedisConnection::keep(server()));
+        Arc::clone(self.connections.lock().entry(node.id).or_insert_with(begin))
     }
 }
 

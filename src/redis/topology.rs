@@ -64,11 +64,19 @@ async fn ask_any(nodes: &RedisNodes) -> Result<Vec<HashSlotRange>, CallError> {
     let mut owners = nodes.map().owners();
     fastrand::shuffle(&mut owners);
     owners.sort_by_key(|node| !node.health.is_up());
-    let named = nodes.location.topology.servers().iter();
-    let named = named.map(|server| nodes.location.of_server(server.clone()));
+    let named = named(&nodes.location);
+    let owners = owners.iter().map(|node| node.location.clone());
+    ask_first(&nodes.connector, owners.chain(named)).await
+}
+
+/// The answer of the first server that answers.
+async fn ask_first(
+    connector: &RedisConnector,
+    servers: impl Iterator<Item = RedisLocation>,
+) -> Result<Vec<HashSlotRange>, CallError> {
     let mut failure = CallError::NotConnected;
-    for location in owners.iter().map(|node| node.location.clone()).chain(named) {
-        match ask(&nodes.connector.to(&location)).await {
+    for location in servers {
+        match ask(&connector.to(&location)).await {
             Ok(ranges) => return Ok(ranges),
             Err(error) => failure = error,
         }
@@ -93,17 +101,13 @@ async fn ask(connector: &RedisConnector) -> Result<Vec<HashSlotRange>, CallError
 /// The server that has this key's hash slot now. For an operator's command, which has no map.
 pub(crate) async fn server_of(servers: &RedisLocation, key: &[u8]) -> Result<Endpoint, CallError> {
     let HashSlot(slot) = HashSlot::of(key);
-    let (connector, mut failure) = (RedisConnector::new(servers), CallError::NoServer(1));
-    for server in servers.topology.servers() {
-        match ask(&connector.to(&servers.of_server(server.clone()))).await {
-            Ok(ranges) => {
-                let has_it = |(first, last, _): &&HashSlotRange| (*first..=*last).contains(&slot);
-                if let Some((_, _, server)) = ranges.iter().find(has_it) {
-                    return Ok(server.clone());
-                }
-            }
-            Err(error) => failure = error,
-        }
-    }
-    Err(failure)
+    let ranges = ask_first(&RedisConnector::new(servers), named(servers)).await?;
+    let mut ranges = ranges.into_iter();
+    let its = ranges.find(|(first, last, _)| (*first..=*last).contains(&slot));
+    its.map(|(_, _, server)| server).ok_or(CallError::NoServer(1))
+}
+
+/// The servers that `proxy.toml` names.
+fn named(servers: &RedisLocation) -> impl Iterator<Item = RedisLocation> {
+    servers.topology.servers().iter().map(|server| servers.of_server(server.clone()))
 }

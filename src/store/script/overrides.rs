@@ -12,7 +12,7 @@ use redis::{Cmd, FromRedisValue, Script, Value};
 use tokio::time::{Instant, sleep};
 
 use crate::limit::time::Timestamp;
-use crate::redis::{CallAdvice, CallError, CallKind, HashSlot, LastingFailures, Router};
+use crate::redis::{CallError, CallKind, HashSlot, LastingFailures, Router};
 use crate::store::ProcessStore;
 use crate::store::running::{MOST_BANNED, MOST_RUNNING, ReadOverrides, RunningOverride};
 
@@ -29,10 +29,10 @@ const READ: Duration = Duration::from_secs(60);
 /// How long overrides without an end stay in Redis while no process reads them.
 const KEEP: Duration = Duration::from_secs(30 * 86_400);
 
-const ADVICE: CallAdvice = CallAdvice {
-    other_type: "delete the key PREFIX::overrides, and stop the other program that writes it; until then the overrides that were read last stay in force",
-    otherwise: "the overrides that were read last stay in force; they are read again when redis answers",
-};
+const OTHER_TYPE: &str = "delete the key PREFIX::overrides, and stop the other program that writes it; until then the overrides that were read last stay in force";
+
+const OTHERWISE: &str =
+    "the overrides that were read last stay in force; they are read again when redis answers";
 
 /// The overrides in Redis.
 #[derive(Clone)]
@@ -59,7 +59,7 @@ impl SharedOverrides {
         generation.arg(&self.name).arg("generation");
         let look = self.command("look");
         let mut read_at = Instant::now();
-        let mut failures = LastingFailures::new(ADVICE);
+        let mut failures = LastingFailures::new(OTHER_TYPE, OTHERWISE);
         loop {
             let reading = async {
                 let sent = self.send_bans().await;

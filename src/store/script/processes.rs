@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::observe::{events, host};
-use crate::redis::{CallAdvice, CallError, CallKind, HashSlot, LastingFailures, Router};
+use crate::redis::{CallError, CallKind, HashSlot, LastingFailures, Router};
 use crate::store::ProcessStore;
 use crate::store::process::LEASE;
 
@@ -27,10 +27,10 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// have announced themselves again yet.
 const LOOKS: u32 = 4;
 
-const ADVICE: CallAdvice = CallAdvice {
-    other_type: "delete the key PREFIX::processes, and stop the other program that writes it; until then the last count stays in force",
-    otherwise: "the last count stays in force; the processes are counted again when redis answers",
-};
+const OTHER_TYPE: &str = "delete the key PREFIX::processes, and stop the other program that writes it; until then the last count stays in force";
+
+const OTHERWISE: &str =
+    "the last count stays in force; the processes are counted again when redis answers";
 
 /// The announcement of this process, which is renewed until it is withdrawn or dropped.
 pub(super) struct Announcement {
@@ -96,7 +96,7 @@ impl Caller {
 }
 
 async fn announce(caller: Arc<Caller>, shared: Arc<ProcessStore>) {
-    let mut failures = LastingFailures::new(ADVICE);
+    let mut failures = LastingFailures::new(OTHER_TYPE, OTHERWISE);
     let mut silent = HashMap::<String, u32>::new();
     loop {
         let called = caller.call(LEASE).await;
