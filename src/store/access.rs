@@ -67,7 +67,7 @@ impl Store {
     /// If Redis does not decide.
     pub async fn peek(&self, ask: &BucketAsk<'_>, now: Timestamp) -> Result<Decision, CallError> {
         match self.redis_of(ask) {
-            None => Ok(self.shared.memory.look(&ask.keyed(), self.shared.wall.both(now))),
+            None => Ok(self.peek_here(ask, now)),
             Some(redis) => redis.look(ask).await,
         }
     }

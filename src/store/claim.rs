@@ -35,20 +35,13 @@ pub struct Claim<'p> {
     /// The time that the window has left which a request of this key has begun. `None` for other limits, and if it is
     /// not known.
     pub(crate) window_left: Option<Duration>,
-    state: ClaimState,
+    /// What was decided, and by whom, or why there is no decision. `None` as long as nobody has decided. A failure stays
+    /// if the claim's limit then lets every request pass.
+    state: Option<Result<(Decision, Decider), ClaimFailure>>,
     /// The bucket's receipt, if what the limit gave may still go back.
     receipt: Option<BucketReceipt>,
     /// What the limit gave, and what goes back if the claim is dropped.
     held: Option<Box<Grant>>,
-}
-
-#[derive(Debug)]
-enum ClaimState {
-    /// Nobody has decided yet.
-    Open,
-    Decided(Decision, Decider),
-    /// There is no decision. The claim stays failed if its limit then lets every request pass.
-    Failed(ClaimFailure),
 }
 
 /// Why there is no decision on a claim.
@@ -67,10 +60,7 @@ impl<'p> Claim<'p> {
         let is_closed = ask.algorithm == Algorithm::Closed;
         let question = BucketAsk { spec, key: &key, ask };
         let location = if is_closed { None } else { store.locate(&question) };
-        let state = match is_closed {
-            true => ClaimState::Decided(Decision::NEVER, Decider::Known),
-            false => ClaimState::Open,
-        };
+        let state = is_closed.then_some(Ok((Decision::NEVER, Decider::Known)));
         Self { spec, key, ask, location, window_left: None, state, receipt: None, held: None }
     }
 
@@ -91,10 +81,7 @@ impl<'p> Claim<'p> {
     }
 
     fn decided(&self) -> Option<(Decision, Decider)> {
-        match self.state {
-            ClaimState::Decided(decision, by) => Some((decision, by)),
-            ClaimState::Open | ClaimState::Failed(_) => None,
-        }
+        self.state?.ok()
     }
 
     /// The figures of a Redisson limiter that has decided. `None` for every other limit.
@@ -123,7 +110,7 @@ impl<'p> Claim<'p> {
     }
 
     pub(super) fn is_open(&self) -> bool {
-        matches!(self.state, ClaimState::Open)
+        self.state.is_none()
     }
 
     /// Whether this process is still to decide.
@@ -141,10 +128,7 @@ impl<'p> Claim<'p> {
     }
 
     pub(super) fn failure(&self) -> Option<ClaimFailure> {
-        match self.state {
-            ClaimState::Failed(failure) => Some(failure),
-            _ => None,
-        }
+        self.state?.err()
     }
 
     /// Whether nobody has decided yet, and a Redisson limiter is to.
@@ -195,25 +179,24 @@ impl<'p> Claim<'p> {
         by: Decider,
         receipt: Option<BucketReceipt>,
     ) {
-        self.state = ClaimState::Decided(decision, by);
+        self.state = Some(Ok((decision, by)));
         (self.receipt, self.held) = (receipt, None);
     }
 
-    /// Writes what a bucket has said.
-    pub(super) fn decide_by(&mut self, reply: BucketReply) {
-        self.decide(reply.decision, reply.by, reply.receipt);
+    /// Writes what a bucket or a limiter has said. `grant` was made before the question.
+    pub(super) fn decide_by(&mut self, reply: BucketReply, grant: Option<Box<Grant>>) {
+        let receipt = reply.receipt.filter(|_| grant.is_none());
+        self.decide(reply.decision, reply.by, receipt);
         self.window_left = reply.window_left;
-    }
-
-    /// Writes a decision, with the grant of the tokens or the slot that the limit gave.
-    pub(super) fn decide_and_hold(&mut self, decision: Decision, by: Decider, grant: Box<Grant>) {
-        self.decide(decision, by, None);
-        self.held = Some(grant);
+        match grant {
+            Some(mut grant) if !reply.took => grant.was_not_given(),
+            grant => self.held = grant,
+        }
     }
 
     /// Writes that there is no decision. What the claim holds goes back.
     pub(super) fn fail(&mut self, failure: ClaimFailure) {
-        self.state = ClaimState::Failed(failure);
+        self.state = Some(Err(failure));
         (self.receipt, self.held) = (None, None);
     }
 
@@ -247,7 +230,7 @@ impl<'p> Claim<'p> {
             _ => return None,
         };
         let queue = store.queue_id(&self.question(), is_here);
-        Some(WaitingGrant::new(queue, Instant::now() + wait))
+        Some(WaitingGrant { queue, goes: Instant::now() + wait, queued: None })
     }
 
     /// The request waits for its moment. `waiter` wakes it when it moves up in the bucket's queue.
@@ -280,16 +263,14 @@ impl<'p> Claim<'p> {
     /// What the claim holds cannot go back any more.
     pub(super) fn spend(&mut self) {
         self.receipt = None;
-        self.held.take().into_iter().for_each(|grant| grant.keep());
+        self.held.take().into_iter().for_each(|mut grant| grant.keep());
     }
 
     /// Another limit refuses the request. Gives back what the claim holds, and adds it to `remaining`. Returns whether
     /// the claim held something.
     pub(super) fn give_back(&mut self) -> bool {
         let Some(grant) = self.held.take() else { return false };
-        if let ClaimState::Decided(Decision { outcome: Outcome::Allow, remaining }, _) =
-            &mut self.state
-        {
+        if let Some(Ok((Decision { outcome: Outcome::Allow, remaining }, _))) = &mut self.state {
             *remaining += self.ask.cost.get();
         }
         drop(grant);

@@ -11,13 +11,12 @@ use tokio::time::Instant;
 use super::access::Store;
 use super::bucket::{BucketAsk, Source};
 use super::name::BucketKey;
-use super::queue::{BucketQueue, QueueId, QueuePlace, QueuedRequest};
+use super::queue::{BucketQueue, QueueId, QueuedRequest};
 use crate::limit::algorithm::{Algorithm, Difference, Receipt};
 use crate::limit::bucket::{BucketReceipt, Holder};
 use crate::limit::decide::Ask;
 use crate::limit::time::Timestamp;
-use crate::settings::response::UsedSource;
-use crate::settings::{CostSpec, LimitSpec};
+use crate::settings::LimitSpec;
 
 /// A time, and the [`Instant`] at which it was read. From both the present time can be calculated.
 #[derive(Clone, Copy, Debug)]
@@ -61,18 +60,11 @@ pub struct Grant {
 
 /// The moment that a limit has reserved for a request.
 pub(super) struct WaitingGrant {
-    queue: QueueId,
+    pub(super) queue: QueueId,
     /// The moment that the limit has named.
-    goes: Instant,
+    pub(super) goes: Instant,
     /// `None` before the request has joined the queue.
-    queued: Option<Arc<QueuedRequest>>,
-}
-
-impl WaitingGrant {
-    /// The request has not joined the queue.
-    pub(super) fn new(queue: QueueId, goes: Instant) -> Self {
-        Self { queue, goes, queued: None }
-    }
+    pub(super) queued: Option<Arc<QueuedRequest>>,
 }
 
 impl Grant {
@@ -81,23 +73,15 @@ impl Grant {
         matches!(self.ask.algorithm, Algorithm::Concurrency(_))
     }
 
-    /// Whether the limit counts the bytes of the response's body.
-    pub(crate) fn counts_bytes(&self) -> bool {
-        match &self.spec.cost {
-            CostSpec::Response { source, .. } => **source == UsedSource::Bytes,
-            CostSpec::Fixed(_) | CostSpec::Header { .. } => false,
-        }
-    }
-
-    /// Ends the grant: the request has used exactly what it took. A slot is free again.
-    pub fn keep(mut self) {
+    /// Ends the grant: the request has used exactly what it took. A slot stays held until the grant is dropped.
+    pub fn keep(&mut self) {
         if !self.is_slot() {
             self.end();
         }
     }
 
     /// Ends a grant that was made before Redis was asked. Redis has given nothing.
-    pub(super) fn was_not_given(mut self) {
+    pub(super) fn was_not_given(&mut self) {
         self.end();
     }
 
@@ -124,7 +108,7 @@ impl Grant {
     }
 
     /// Ends the grant at the time `now`. `used` says how much more or less the request used than it took.
-    pub fn settle_at(mut self, used: Difference, now: Timestamp) {
+    pub fn settle_at(&mut self, used: Difference, now: Timestamp) {
         let source = self.end();
         self.settle_with(source, used, now);
     }
@@ -133,8 +117,9 @@ impl Grant {
     pub(super) fn join_queue(&mut self, waiter: &Arc<Notify>) {
         let Some(waiting) = &mut self.waiting else { return };
         let taken = mem::replace(&mut self.source, Source::Ended);
-        let place = QueuePlace { goes: waiting.goes, cost: self.ask.cost, taken };
-        waiting.queued = Some(self.store.shared.queues.join(waiting.queue, place, waiter));
+        let place = (self.ask.cost, taken);
+        let queues = &self.store.shared.queues;
+        waiting.queued = Some(queues.join(waiting.queue, waiting.goes, place, waiter));
     }
 
     /// The moment at which this limit lets the request go. `None` if the limit has no queue.

@@ -34,7 +34,7 @@ use crate::limit::bucket::{Decider, ReceiptUse};
 use crate::limit::call::Verb;
 use crate::limit::decide::{PerAsk, takers};
 use crate::limit::decision::{Decision, Outcome, Verdict};
-use crate::limit::time::Now;
+use crate::limit::time::{Now, Timestamp};
 use crate::limit::waiting::MaxWait;
 use crate::redis::{CallError, HashSlot};
 
@@ -97,7 +97,7 @@ impl Store {
         for claim in claims {
             match claim.location.and_then(|_| decisions.next()) {
                 Some(decision) => claim.decide(decision, Decider::Known, None),
-                None => drop(self.look_here(claim, self.both(moment.time))),
+                None => drop(self.decide_by_look(claim, moment.time)),
             }
         }
         self.shared.known_refusals.fetch_add(1, Ordering::Relaxed);
@@ -106,10 +106,10 @@ impl Store {
 
     /// Asks a bucket of this process what it would say, and takes nothing. Returns whether the claim's bucket
     /// is in this process.
-    pub(crate) fn look_here(&self, claim: &mut Claim<'_>, now: Now) -> bool {
+    pub(crate) fn decide_by_look(&self, claim: &mut Claim<'_>, now: Timestamp) -> bool {
         let is_here = claim.location.is_none();
         if is_here {
-            let decision = self.shared.memory.look(&claim.question().keyed(), now);
+            let decision = self.peek_here(&claim.question(), now);
             claim.decide(decision, Decider::Process, None);
         }
         is_here
@@ -133,14 +133,14 @@ impl Store {
             && let Some((reply, verdict)) =
                 self.shared.memory.take_one(&claim.question().keyed(), receipts, now)
         {
-            claim.decide_by(reply);
+            claim.decide_by(reply, None);
             return verdict;
         }
         let asks: PerAsk<_> = claims.iter().map(|claim| claim.question().keyed()).collect();
         let (replies, verdict) = self.shared.memory.take(&asks, receipts, now);
         drop(asks);
         for (claim, reply) in claims.iter_mut().zip(replies) {
-            claim.decide_by(reply);
+            claim.decide_by(reply, None);
         }
         verdict
     }
@@ -249,15 +249,11 @@ impl Asking<'_> {
             Ok(replies) => {
                 let is_void = replies.iter().any(Option::is_none);
                 for ((claim, reply), grant) in claims.iter_mut().zip(replies).zip(grants) {
-                    let Some(reply) = reply else {
-                        claim.fail(ClaimFailure::UnusableKey);
-                        continue;
-                    };
-                    match grant.filter(|_| reply.took) {
+                    match reply {
+                        None => claim.fail(ClaimFailure::UnusableKey),
                         // One key is unusable, so no claim of the call took anything.
-                        _ if is_void => {}
-                        Some(grant) => claim.decide_and_hold(reply.decision, reply.by, grant),
-                        None => claim.decide_by(reply),
+                        Some(_) if is_void => {}
+                        Some(reply) => claim.decide_by(reply, grant),
                     }
                 }
             }
@@ -296,21 +292,13 @@ impl Asking<'_> {
         // The grant is made before Redis is asked. If the answer is lost, its permits go back.
         let grant = (verb == Verb::Take).then(grant);
         match self.redis.limiters.ask(&claim.question(), verb, &id, self.deadline).await {
-            Ok((decision, figures)) => match grant {
-                Some(grant) if decision.outcome.passes() => {
-                    claim.decide_and_hold(decision, Decider::Limiter(figures), grant);
-                }
-                grant => {
-                    grant.into_iter().for_each(|grant| grant.was_not_given());
-                    claim.decide(decision, Decider::Limiter(figures), None);
-                }
-            },
+            Ok(reply) => claim.decide_by(reply, grant),
             Err(error) => {
                 // After these errors it is sure that the script took nothing. After any other error it may have taken
                 // permits: they go back.
                 if let CallError::Away | CallError::NotConnected | CallError::UnusableKey(_) = error
                 {
-                    grant.into_iter().for_each(|grant| grant.was_not_given());
+                    grant.into_iter().for_each(|mut grant| grant.was_not_given());
                 }
                 match error.is_of_one_key() {
                     true => claim.fail(ClaimFailure::UnusableKey),
@@ -333,9 +321,11 @@ impl Asking<'_> {
     /// If a limit has `on_store_error = "reject"`. What the claims hold goes back.
     fn follow_on_store_error(&self, claims: &mut [&mut Claim<'_>]) -> Result<(), Unavailable> {
         let by = claims.iter().position(|claim| claim.rejects_without_redis());
-        let missed = claims.iter().find_map(|claim| missed(claim));
-        if let (Some(hash_slot), Some(nodes)) = (missed, &self.store.shared.redis) {
-            nodes.count_without(hash_slot, by.is_some());
+        let is_missed =
+            |claim: &&&mut Claim<'_>| claim.failure() == Some(ClaimFailure::Unreachable);
+        let missed = claims.iter().find(is_missed).and_then(|claim| claim.location);
+        if let Some(location) = missed {
+            self.redis.router.nodes.count_without(location.hash_slot, by.is_some());
         }
         let Some(by) = by else { return Ok(()) };
         claims.iter_mut().for_each(|claim| self.give_back(claim));
@@ -416,12 +406,6 @@ fn verb(claim: &Claim<'_>, has_refused: bool) -> Verb {
         true => Verb::Look,
         false => Verb::Take,
     }
-}
-
-/// The hash slot of a claim on which its server has not decided.
-fn missed(claim: &Claim<'_>) -> Option<HashSlot> {
-    let location = claim.location.filter(|_| claim.failure() == Some(ClaimFailure::Unreachable));
-    location.map(|it| it.hash_slot)
 }
 
 /// The open claims on buckets in Redis, by the hash slots of their keys.

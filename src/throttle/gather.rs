@@ -196,45 +196,35 @@ fn apply<'p>(
     };
     let takes = request.cost != Some(0);
     let candidate = candidate.filter(|_| takes).and_then(|candidate| {
-        let max_wait = wait(candidate, request);
-        let ask = Ask { max_wait, ..candidate_ask(candidate, cost, now)? };
-        let claim = Claim::new(store, candidate, key.clone(), ask);
+        let ask = ask(candidate, candidate.figures.at(now)?, cost, request);
+        let claim = Claim::new(store, candidate, key.clone(), Ask { mode: Mode::Candidate, ..ask });
         Some(RequestLimit::of(claim))
     });
     if let Some(algorithm) = algorithm {
         for other in limit.windows_beside(spec).filter(|_| takes) {
             let Some(algorithm) = other.figures.at(now) else { continue };
-            let cost = other.cost.within(|| largest_cost(Some(algorithm)), cost);
-            let ask = Ask { cost, mode: Mode::Shadow, ..Ask::for_one(algorithm) };
+            let ask = ask(other, algorithm, cost, request);
+            let ask = Ask { mode: Mode::Shadow, max_wait: MaxWait::NONE, ..ask };
             beside.push(Claim::new(store, other, key.clone(), ask));
         }
-        let cost = spec.cost.within(|| largest_cost(Some(algorithm)), cost);
-        let (max_wait, mode) = (wait(spec, request), spec.mode);
-        let ask = Ask { algorithm, cost, max_wait, mode, takes };
+        let ask = Ask { takes, ..ask(spec, algorithm, cost, request) };
+        let mut claim = Claim::new(store, spec, key, ask);
         let banned = running.and_then(|running| running.banned);
-        let is_banned = banned.is_some();
-        let limit = RequestLimit::of(Claim::new(store, spec, key, ask));
-        limits.push(RequestLimit { key_name, of, is_banned, ..limit });
-        if let (Some(left), Some(limit)) = (banned, limits.last_mut()) {
-            limit.claim.refuse(Some(left));
+        if banned.is_some() {
+            claim.refuse(banned);
         }
+        let is_banned = banned.is_some();
+        limits.push(RequestLimit { key_name, of, is_banned, ..RequestLimit::of(claim) });
     }
-    if let Some(candidate) = candidate {
-        limits.push(candidate);
-    }
+    limits.extend(candidate);
     Ok(())
 }
 
-/// How long the limit may hold the request.
-fn wait(spec: &LimitSpec, request: &View<'_>) -> MaxWait {
-    if request.may_wait { spec.wait } else { MaxWait::NONE }
-}
-
-/// The ask of a limit's candidate for the same request. `None` if the candidate lets everything pass.
-fn candidate_ask(candidate: &LimitSpec, cost: Cost, now: Now) -> Option<Ask> {
-    let algorithm = candidate.figures.at(now)?;
-    let cost = candidate.cost.within(|| largest_cost(Some(algorithm)), cost);
-    Some(Ask { cost, mode: Mode::Candidate, ..Ask::for_one(algorithm) })
+/// What a request of this cost asks of a limit.
+fn ask(spec: &LimitSpec, algorithm: Algorithm, cost: Cost, request: &View<'_>) -> Ask {
+    let cost = spec.cost.within(|| largest_cost(Some(algorithm)), cost);
+    let max_wait = if request.may_wait { spec.wait } else { MaxWait::NONE };
+    Ask { algorithm, cost, max_wait, mode: spec.mode, takes: true }
 }
 
 /// The number of tokens that a request takes, from its headers or by the limit. If the limit has no `max`,

@@ -128,8 +128,9 @@ impl Throttle {
         let moment = Moment::now(request.now);
         let taken = match self.store.is_local() {
             true => Ok(self.take_here(&mut open, moment)),
+            false if open.limits.iter().all(RequestLimit::is_decided) => Ok(None),
             // Boxed, because requests whose buckets are in this process need no room for this future.
-            false => Box::pin(self.take(&mut open, moment)).await,
+            false => Box::pin(self.take(&mut open.claims(), moment)).await,
         };
         self.end(request, &mut open, taken, quotas, traced).await
     }
@@ -155,8 +156,7 @@ impl Throttle {
 
     /// Prepares the question to the store.
     pub(crate) fn prepare(&self, request: LimitedRequest<'_, '_>, open: &mut Open<'_>) {
-        let clocks = self.store.both(request.now);
-        open.prepare(request.view.client, &self.store, &self.waiting, clocks);
+        open.prepare(request.view.client, &self.store, &self.waiting, request.now);
     }
 
     /// Asks the buckets of this process.
@@ -166,14 +166,15 @@ impl Throttle {
         is_asked.then(|| moment.at.elapsed())
     }
 
-    /// Asks Redis, if a limit is not decided yet.
-    async fn take(&self, open: &mut Open<'_>, moment: Moment) -> Taken {
-        if open.limits.iter().all(RequestLimit::is_decided) {
+    /// Asks the store about claims on which nobody has decided yet.
+    async fn take(&self, claims: &mut [&mut Claim<'_>], moment: Moment) -> Taken {
+        if claims.is_empty() {
             return Ok(None);
         }
-        self.store.take(&mut open.claims(), moment).await?;
+        self.store.take(claims, moment).await?;
         // Only the time of Redis's decisions is measured. While Redis is away, the process decides.
-        let is_measured = open.limits.iter().any(|limit| limit.claim.is_decided_in_redis());
+        let is_measured =
+            self.store.is_local() || claims.iter().any(|claim| claim.is_decided_in_redis());
         Ok(is_measured.then(|| moment.at.elapsed()))
     }
 

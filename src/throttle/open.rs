@@ -14,7 +14,7 @@ use super::waiting::Waiting;
 use crate::limit::Mode;
 use crate::limit::decide::PerAsk;
 use crate::limit::decision::{Outcome, Verdict};
-use crate::limit::time::Now;
+use crate::limit::time::Timestamp;
 use crate::limit::waiting::MaxWait;
 use crate::observe::metrics::DecisionKind;
 use crate::request::network::client_network;
@@ -23,7 +23,13 @@ use crate::store::{self, Claim, Store};
 impl<'p> Open<'p> {
     /// Prepares the question to the store. A request gets its permit to wait before the store decides: without a permit
     /// it must not get a place in a bucket's queue.
-    pub(super) fn prepare(&mut self, client: IpAddr, store: &Store, waiting: &Waiting, now: Now) {
+    pub(super) fn prepare(
+        &mut self,
+        client: IpAddr,
+        store: &Store,
+        waiting: &Waiting,
+        now: Timestamp,
+    ) {
         leave_closed(&mut [self], store, now);
         self.limits.iter_mut().for_each(|limit| take_permit(limit, waiting, client));
     }
@@ -105,7 +111,7 @@ impl<'p> Open<'p> {
 /// If an enforcing limit is closed, it refuses the requests. Of their other limits only candidates take. Limits with
 /// buckets in this process are asked what they would say. Limits in Redis are left out: a flood that is refused anyway
 /// must not cost Redis anything.
-pub(super) fn leave_closed(requests: &mut [&mut Open<'_>], store: &Store, now: Now) {
+pub(super) fn leave_closed(requests: &mut [&mut Open<'_>], store: &Store, now: Timestamp) {
     let is_closed = |limit: &RequestLimit<'_>| limit.is_closed() && limit.mode() == Mode::Enforce;
     if !requests.iter().flat_map(|open| &open.limits).any(is_closed) {
         return;
@@ -114,7 +120,7 @@ pub(super) fn leave_closed(requests: &mut [&mut Open<'_>], store: &Store, now: N
         beside.clear();
         limits.retain(|limit| {
             let stays = limit.is_decided() || limit.mode() == Mode::Candidate;
-            stays || store.look_here(&mut limit.claim, now)
+            stays || store.decide_by_look(&mut limit.claim, now)
         });
     }
 }

@@ -27,8 +27,7 @@ pub(crate) struct Permit(Vec<HeldGrant>);
 /// What one limit gave, until the request's use is known. A slot is held until the response has ended.
 #[derive(Debug)]
 struct HeldGrant {
-    /// `None` once the grant has ended.
-    grant: Option<Box<Grant>>,
+    grant: Box<Grant>,
     status: Option<StatusCode>,
     used: Used,
     /// Whether the response has come to its end. Before the end, more tokens may be used than the response has said.
@@ -52,7 +51,8 @@ impl Permit {
     /// Takes out what a tunnel holds: slots, and costs that are counted in bytes. A tunnel lives longer than its
     /// response.
     pub(crate) fn take_for_tunnel(&mut self) -> Self {
-        let stays = |held: &mut HeldGrant| held.is_slot() || matches!(held.used, Used::Bytes(_));
+        let stays =
+            |held: &mut HeldGrant| held.grant.is_slot() || matches!(held.used, Used::Bytes(_));
         let mut tunnel = Self(self.0.extract_if(.., stays).collect());
         // Nothing says whether a tunnel ended too early.
         tunnel.completed();
@@ -64,17 +64,14 @@ impl Permit {
     pub(crate) fn answered(&mut self, status: StatusCode, headers: &HeaderMap) {
         for held in &mut self.0 {
             held.status = Some(status);
-            if let Some(grant) = &held.grant {
-                held.used = Used::of(&grant.spec.cost, headers);
-            }
+            held.used = Used::of(&held.grant.spec.cost, headers);
         }
     }
 
     /// The proxy answers with this status in place of an upstream. The request has used what it took.
     pub(crate) fn refused(&mut self, status: StatusCode) {
         for held in &mut self.0 {
-            let taken = held.grant.as_ref().map_or(0, |grant| grant.ask.cost.get());
-            (held.status, held.used) = (Some(status), Used::Said(taken));
+            (held.status, held.used) = (Some(status), Used::Said(held.grant.ask.cost.get()));
         }
         self.completed();
     }
@@ -94,22 +91,21 @@ impl Permit {
         now: Timestamp,
     ) {
         for held in &mut self.0 {
-            let spec = held.grant.as_ref().map(|grant| &grant.spec.cost);
-            let is_told = matches!(spec, Some(CostSpec::Response { .. }));
+            let is_told = matches!(held.grant.spec.cost, CostSpec::Response { .. });
             held.status = status;
             held.used = used.filter(|_| is_told).map_or(Used::Unsaid, Used::Said);
         }
         self.completed();
         for held in &mut self.0 {
-            if let (Used::Said(used), Some(grant)) = (&mut held.used, &held.grant) {
-                *used = store.most_reported(grant, now).await.min(*used);
+            if let Used::Said(used) = &mut held.used {
+                *used = store.most_reported(&held.grant, now).await.min(*used);
             }
         }
     }
 
     /// The shortest lease of the slots.
     pub(crate) fn lease(&self) -> Option<Duration> {
-        let lease = |held: &HeldGrant| match held.grant.as_ref()?.ask.algorithm {
+        let lease = |held: &HeldGrant| match held.grant.ask.algorithm {
             Algorithm::Concurrency(params) => Some(params.lease()),
             _ => None,
         };
@@ -120,17 +116,18 @@ impl Permit {
     pub(super) fn answered_with(&mut self, status: Option<StatusCode>, bytes: Option<u64>) {
         for held in &mut self.0 {
             held.status = status;
-            let counts_bytes = held.grant.as_ref().is_some_and(|grant| grant.counts_bytes());
-            held.used = bytes.filter(|_| counts_bytes).map_or(Used::Unsaid, Used::Bytes);
+            // Without headers, only bytes can be counted.
+            held.used = match Used::of(&held.grant.spec.cost, &HeaderMap::new()) {
+                Used::Bytes(_) => bytes.map_or(Used::Unsaid, Used::Bytes),
+                _ => Used::Unsaid,
+            };
         }
         self.completed();
     }
 
     /// Ends what the request holds at the time `now`, instead of when the permit is dropped.
     pub(super) fn end_at(mut self, now: Timestamp) {
-        for held in &mut self.0 {
-            held.end(|_| now);
-        }
+        self.0.iter_mut().for_each(|held| held.end(|_| now));
     }
 
     /// What each limit will have taken if the request ends now.
@@ -165,12 +162,8 @@ impl Permit {
 
 impl FromIterator<Box<Grant>> for Permit {
     fn from_iter<I: IntoIterator<Item = Box<Grant>>>(grants: I) -> Self {
-        let held = |grant| HeldGrant {
-            grant: Some(grant),
-            status: None,
-            used: Used::Unsaid,
-            is_whole: false,
-        };
+        let (status, is_whole) = (None, false);
+        let held = |grant| HeldGrant { grant, status, used: Used::Unsaid, is_whole };
         Self(grants.into_iter().map(held).collect())
     }
 }
@@ -178,23 +171,15 @@ impl FromIterator<Box<Grant>> for Permit {
 impl HeldGrant {
     /// Settles what the request used, or gives a slot back, at this time.
     fn end(&mut self, now: impl FnOnce(&Grant) -> Timestamp) {
-        let Some(grant) = self.grant.take() else { return };
-        let slot = || grant.is_slot().then(|| Difference::Less(grant.ask.cost.get()));
-        match self.difference(&grant).or_else(slot) {
-            Some(used) => {
-                let now = now(&grant);
-                grant.settle_at(used, now);
-            }
-            None => grant.keep(),
+        match self.difference() {
+            Some(used) => self.grant.settle_at(used, now(&self.grant)),
+            None => self.grant.keep(),
         }
     }
 
-    fn is_slot(&self) -> bool {
-        self.grant.as_ref().is_some_and(|grant| grant.is_slot())
-    }
-
-    /// How much more or less the request used than the limit gave. `None` if both are equal.
-    fn difference(&self, grant: &Grant) -> Option<Difference> {
+    /// How much more or less the request used than the limit gave. `None` if both are equal, and nothing goes back.
+    fn difference(&self) -> Option<Difference> {
+        let grant = &*self.grant;
         let (spec, taken) = (&grant.spec, grant.ask.cost.get());
         // Without an answer there is no status. Then the request counts.
         let counts = |status| spec.count_when.as_ref().is_none_or(|when| when.contain(status));
@@ -212,7 +197,8 @@ impl HeldGrant {
             (None, _) => taken,
         };
         match used.checked_sub(taken) {
-            Some(0) => None,
+            // A slot is free again, whatever was used.
+            Some(0) => grant.is_slot().then_some(Difference::Less(taken)),
             Some(more) => Some(Difference::More(more)),
             None => Some(Difference::Less(taken - used)),
         }
@@ -247,7 +233,7 @@ impl Used {
                 usage::in_header(headers, name).map_or(Self::Unsaid, Self::Said)
             }
             UsedSource::Json(paths) => {
-                Reader::of(headers, paths).map_or(Self::Unsaid, |it| Self::Body(Box::new(it)))
+                usage::reader(headers, paths).map_or(Self::Unsaid, |it| Self::Body(Box::new(it)))
             }
             UsedSource::Bytes => Self::Bytes(0),
         }
@@ -287,9 +273,7 @@ mod tests {
         let held = held("cost = { response_bytes = true, estimate = 4, max = 20 }");
         let mut permit = Permit(vec![held]);
         permit.answered(StatusCode::OK, &HeaderMap::new());
-        let grant = permit.0[0].grant.take().unwrap();
-        assert_eq!(permit.0[0].difference(&grant), None, "it may still come");
-        permit.0[0].grant = Some(grant);
+        assert_eq!(permit.0[0].difference(), None, "it may still come");
         permit.completed();
         for (piece, difference) in [
             (&b""[..], Some(Difference::Less(4))),
@@ -298,13 +282,10 @@ mod tests {
             (&[0; 100], Some(Difference::More(16))),
         ] {
             permit.read(piece);
-            let grant = permit.0[0].grant.take().unwrap();
-            assert_eq!(permit.0[0].difference(&grant), difference, "{piece:?}");
-            permit.0[0].grant = Some(grant);
+            assert_eq!(permit.0[0].difference(), difference, "{piece:?}");
         }
         permit.refused(StatusCode::BAD_GATEWAY);
-        let grant = permit.0[0].grant.take().unwrap();
-        assert_eq!(permit.0[0].difference(&grant), None, "an own answer costs what was taken");
+        assert_eq!(permit.0[0].difference(), None, "an own answer costs what was taken");
     }
 
     #[test]
@@ -337,16 +318,15 @@ mod tests {
             ("said is what was said", MOST, Some(200), Some("5"), Some(More(1))),
         ] {
             let mut held = held(lines);
-            let grant = held.grant.take().unwrap();
             let mut headers = HeaderMap::new();
             if let Some(said) = said {
                 let name = HeaderName::from_static("x-used");
                 headers.append(name, HeaderValue::from_static(said));
             }
-            held.used = Used::of(&grant.spec.cost, &headers);
+            held.used = Used::of(&held.grant.spec.cost, &headers);
             held.status = status.map(|status| StatusCode::from_u16(status).unwrap());
             held.is_whole = status.is_some();
-            assert_eq!(held.difference(&grant), difference, "{name}");
+            assert_eq!(held.difference(), difference, "{name}");
         }
     }
 
@@ -384,10 +364,8 @@ mod tests {
                 if is_whole {
                     permit.completed();
                 }
-                let grant = permit.0[0].grant.take().unwrap();
-                let found = permit.0[0].difference(&grant);
+                let found = permit.0[0].difference();
                 assert_eq!(found, difference, "{lines} {text:?} whole: {is_whole}");
-                drop(grant);
             }
         }
     }

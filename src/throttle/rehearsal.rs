@@ -74,13 +74,8 @@ pub(crate) struct RehearsedLimit<'r> {
     pub(crate) decision: Decision,
 }
 
-/// What ends later: a request that is held, or an answer.
-enum RehearsedEnd {
-    /// The request is no longer held. Its permits to wait go back.
-    Wait { _permits: SmallVec<[WaitingPermit; 1]> },
-    /// The answer has ended.
-    Answer(Permit),
-}
+/// What ends later: the wait of a request that is held, or an answer.
+type RehearsedEnd = (SmallVec<[WaitingPermit; 1]>, Permit);
 
 impl Rehearsal {
     /// A rehearsal with new buckets. They live in this process, even if `settings` keep their buckets in Redis.
@@ -107,9 +102,8 @@ impl Rehearsal {
     ) -> Result<RehearsedRequest<'p>, Refused<'p>> {
         self.end_before(now);
         let mut open = Open::default();
-        let clocks = self.store.both(now);
-        gather(specs, request, rule, &self.store, clocks, &mut open)?;
-        open.prepare(request.client, &self.store, &self.waiting, clocks);
+        gather(specs, request, rule, &self.store, self.store.both(now), &mut open)?;
+        open.prepare(request.client, &self.store, &self.waiting, now);
         self.store.take_locally(&mut open.claims(), Moment::now(now));
         let verdict = open.finish();
         if let Verdict::Pass { wait } = verdict {
@@ -122,25 +116,26 @@ impl Rehearsal {
 
     /// Lets the request pass at the time `goes`.
     fn pass(&mut self, request: &mut Open<'_>, answer: RehearsedAnswer, goes: Timestamp) {
-        let permits: SmallVec<_> =
-            request.limits.iter_mut().filter_map(|limit| limit.waiting.take()).collect();
+        let limits = request.limits.iter_mut();
+        let permits: SmallVec<_> = limits.filter_map(|limit| limit.waiting.take()).collect();
         if !permits.is_empty() {
-            self.leave_open(goes, RehearsedEnd::Wait { _permits: permits });
+            self.leave_open(goes, (permits, Permit::default()));
         }
         let mut permit = request.permit();
         if permit.is_empty() {
             return;
         }
-        match answer {
+        let lasts = match answer {
             RehearsedAnswer::Given { status, bytes, lasts } => {
                 permit.answered_with(status, bytes);
-                self.leave_open(goes.plus(lasts), RehearsedEnd::Answer(permit));
+                lasts
             }
             RehearsedAnswer::Refusal(status) => {
                 permit.refused(status);
-                self.leave_open(goes, RehearsedEnd::Answer(permit));
+                Duration::ZERO
             }
-        }
+        };
+        self.leave_open(goes.plus(lasts), (SmallVec::new(), permit));
     }
 
     fn leave_open(&mut self, until: Timestamp, end: RehearsedEnd) {
@@ -151,11 +146,8 @@ impl Rehearsal {
     /// Ends the requests whose time has come, each at its own time.
     fn end_before(&mut self, now: Timestamp) {
         while let Some(first) = self.open.first_entry().filter(|first| first.key().0 <= now) {
-            let (until, _) = *first.key();
-            match first.remove() {
-                RehearsedEnd::Wait { .. } => {}
-                RehearsedEnd::Answer(permit) => permit.end_at(until),
-            }
+            let ((until, _), (_, permit)) = first.remove_entry();
+            permit.end_at(until);
         }
     }
 

@@ -1,7 +1,5 @@
 //! Several requests that are decided together: all pass, or none takes anything.
 
-use std::sync::Arc;
-
 use super::open::{Open, leave_closed, only_look, only_look_after_refusal};
 use super::request_limit::RequestLimit;
 use super::{Taken, Throttle};
@@ -10,7 +8,7 @@ use crate::limit::algorithm::Algorithm;
 use crate::limit::decide::PerAsk;
 use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
-use crate::store::{Moment, Store, Unavailable};
+use crate::store::Moment;
 
 /// The most limits of requests that are decided together.
 pub(crate) const MOST_LIMITS: usize = 1_000;
@@ -29,14 +27,64 @@ impl Throttle {
         now: Timestamp,
     ) -> Taken {
         if opens.len() > 1 {
-            leave_closed(opens, &self.store, self.store.both(now));
+            leave_closed(opens, &self.store, now);
         }
         let moment = Moment::now(now);
         opens.iter_mut().for_each(|open| open.is_void = is_void);
-        let is_measured = ask(&self.store, opens, is_void, moment).await;
+        let taken = self.take_once(opens, moment).await;
         note_repeated(opens);
         // The time of a question that nobody has asked for is not measured.
-        Ok((is_measured? && !is_void).then(|| moment.at.elapsed()))
+        Ok(taken?.filter(|_| !is_void))
+    }
+
+    /// Asks about the same bucket become one ask, with the sum of their costs and the strictest of their figures: the store
+    /// decides about a bucket once.
+    async fn take_once(&self, opens: &mut [&mut Open<'_>], moment: Moment) -> Taken {
+        match opens.iter().any(|open| open.is_void) {
+            true => opens.iter_mut().flat_map(|open| open.claims()).for_each(only_look),
+            false => only_look_after_refusal(opens),
+        }
+        let mut claims: Vec<_> = opens.iter_mut().flat_map(|open| open.claims()).collect();
+        let mut asked_at = Vec::with_capacity(claims.len());
+        for index in 0..claims.len() {
+            let (before, after) = claims.split_at_mut(index);
+            let same = before.iter().position(|other| other.asks_as(after[0]));
+            if let Some(same) = same {
+                let (ask, other) = (&mut before[same].ask, after[0].ask);
+                if is_stricter(other.algorithm, ask.algorithm) {
+                    ask.algorithm = other.algorithm;
+                }
+                // The window beside the limit of another plan does not enforce.
+                if other.mode == Mode::Enforce {
+                    ask.mode = Mode::Enforce;
+                }
+                let both = [*ask, other].into_iter().filter(|ask| ask.takes);
+                let cost = both.map(|ask| ask.cost.get()).sum::<u64>();
+                ask.takes |= other.takes;
+                match Cost::new(cost.max(1)) {
+                    Some(cost) => ask.cost = cost,
+                    // No bucket ever holds so many tokens.
+                    None => before[same].refuse(None),
+                }
+            }
+            asked_at.push(same.unwrap_or(index));
+        }
+        if claims.iter().any(|claim| claim.decision().is_some()) {
+            claims.iter_mut().for_each(|claim| only_look(claim));
+        }
+        let asked = claims.iter_mut().enumerate();
+        let asked =
+            asked.filter(|(index, claim)| asked_at[*index] == *index && claim.decision().is_none());
+        let mut asked: PerAsk<_> = asked.map(|(_, claim)| &mut **claim).collect();
+        let taken = self.take(&mut asked, moment).await?;
+        drop(asked);
+        for (index, asked_at) in asked_at.into_iter().enumerate() {
+            let (before, after) = claims.split_at_mut(index);
+            if let Some(asked) = before.get(asked_at) {
+                after[0].decide_as(asked);
+            }
+        }
+        Ok(taken)
     }
 }
 
@@ -57,63 +105,4 @@ fn note_repeated(opens: &mut [&mut Open<'_>]) {
 /// Whether figures are stricter than others: lower ones, or those of the smaller bucket if both have a lower one.
 fn is_stricter(one: Algorithm, other: Algorithm) -> bool {
     other.is_lowered_by(one) && (!one.is_lowered_by(other) || one.capacity() < other.capacity())
-}
-
-/// Asks about the same bucket become one ask, with the sum of their costs and the strictest of their figures: the store
-/// decides about a bucket once. Returns whether the store's time is measured.
-async fn ask(
-    store: &Arc<Store>,
-    opens: &mut [&mut Open<'_>],
-    is_void: bool,
-    moment: Moment,
-) -> Result<bool, Unavailable> {
-    match is_void {
-        true => opens.iter_mut().flat_map(|open| open.claims()).for_each(only_look),
-        false => only_look_after_refusal(opens),
-    }
-    let mut claims: Vec<_> = opens.iter_mut().flat_map(|open| open.claims()).collect();
-    let mut asked_at = Vec::with_capacity(claims.len());
-    for index in 0..claims.len() {
-        let (before, after) = claims.split_at_mut(index);
-        let same = before.iter().position(|other| other.asks_as(after[0]));
-        if let Some(same) = same {
-            let (ask, other) = (&mut before[same].ask, after[0].ask);
-            if is_stricter(other.algorithm, ask.algorithm) {
-                ask.algorithm = other.algorithm;
-            }
-            // The window beside the limit of another plan does not enforce.
-            if other.mode == Mode::Enforce {
-                ask.mode = Mode::Enforce;
-            }
-            let both = [*ask, other].into_iter().filter(|ask| ask.takes);
-            let cost = both.map(|ask| ask.cost.get()).sum::<u64>();
-            ask.takes |= other.takes;
-            match Cost::new(cost.max(1)) {
-                Some(cost) => ask.cost = cost,
-                // No bucket ever holds so many tokens.
-                None => before[same].refuse(None),
-            }
-        }
-        asked_at.push(same.unwrap_or(index));
-    }
-    if claims.iter().any(|claim| claim.decision().is_some()) {
-        claims.iter_mut().for_each(|claim| only_look(claim));
-    }
-    let asked = claims.iter_mut().enumerate();
-    let asked =
-        asked.filter(|(index, claim)| asked_at[*index] == *index && claim.decision().is_none());
-    let mut asked: PerAsk<_> = asked.map(|(_, claim)| &mut **claim).collect();
-    let mut is_measured = false;
-    if !asked.is_empty() {
-        store.take(&mut asked, moment).await?;
-        is_measured = store.is_local() || asked.iter().any(|claim| claim.is_decided_in_redis());
-    }
-    drop(asked);
-    for (index, asked_at) in asked_at.into_iter().enumerate() {
-        let (before, after) = claims.split_at_mut(index);
-        if let Some(asked) = before.get(asked_at) {
-            after[0].decide_as(asked);
-        }
-    }
-    Ok(is_measured)
 }

@@ -7,7 +7,6 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -20,9 +19,8 @@ use crate::limit::name::Name;
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     /// By limit. An entry of zero stays, because there are few names.
-    counts: Mutex<HashMap<Name, Arc<Mutex<WaitingCount>>>>,
-    held: AtomicUsize,
-    /// The end of the process. Requests that would wait for longer are refused.
+    counts: Arc<Mutex<HashMap<Name, WaitingCount>>>,
+    /// The end of the process. Requests that would wait for longer are refused. Each request that is held subscribes.
     end: watch::Sender<Option<Instant>>,
 }
 
@@ -36,22 +34,20 @@ struct WaitingCount {
 /// A request's permit to wait for a limit. It goes back when it is dropped.
 #[derive(Debug)]
 pub(super) struct WaitingPermit {
-    count: Arc<Mutex<WaitingCount>>,
+    counts: Arc<Mutex<HashMap<Name, WaitingCount>>>,
+    limit: Name,
     client: IpAddr,
 }
-
-/// Counts a request as held, until this is dropped.
-struct Held<'w>(&'w AtomicUsize);
 
 impl Waiting {
     /// Requests that are held now.
     pub(crate) fn held(&self) -> usize {
-        self.held.load(Ordering::Relaxed)
+        self.end.receiver_count()
     }
 
     /// Requests that wait for this limit now.
     pub(crate) fn held_for(&self, limit: &Name) -> usize {
-        self.counts.lock().get(limit).map_or(0, |count| count.lock().all)
+        self.counts.lock().get(limit).map_or(0, |count| count.all)
     }
 
     /// Sets when the process ends. Requests that would wait for longer, now or later, are refused at once.
@@ -67,8 +63,8 @@ impl Waiting {
         most: usize,
         client: IpAddr,
     ) -> Option<WaitingPermit> {
-        let count = self.count(limit);
-        let mut taken = count.lock();
+        let mut counts = self.counts.lock();
+        let taken = counts.entry(limit.clone()).or_default();
         if taken.all >= most {
             return None;
         }
@@ -78,8 +74,7 @@ impl Waiting {
         }
         *its += 1;
         taken.all += 1;
-        drop(taken);
-        Some(WaitingPermit { count, client })
+        Some(WaitingPermit { counts: Arc::clone(&self.counts), limit: limit.clone(), client })
     }
 
     /// Waits until the moment that `due` says. `moved` is notified when this moment has changed. If the process ends
@@ -89,8 +84,6 @@ impl Waiting {
         due: impl Fn() -> Instant,
         moved: &Notify,
     ) -> Result<(), Duration> {
-        self.held.fetch_add(1, Ordering::Relaxed);
-        let _held = Held(&self.held);
         let mut end = self.end.subscribe();
         loop {
             let due = due();
@@ -103,31 +96,18 @@ impl Waiting {
             }
         }
     }
-
-    fn count(&self, limit: &Name) -> Arc<Mutex<WaitingCount>> {
-        let mut counts = self.counts.lock();
-        if let Some(count) = counts.get(limit) {
-            return Arc::clone(count);
-        }
-        Arc::clone(counts.entry(limit.clone()).or_default())
-    }
 }
 
 impl Drop for WaitingPermit {
     fn drop(&mut self) {
-        let mut taken = self.count.lock();
+        let mut counts = self.counts.lock();
+        let Some(taken) = counts.get_mut(&self.limit) else { return };
         taken.all -= 1;
         let its = taken.by_client.entry(self.client).or_default();
         *its = its.saturating_sub(1);
         if *its == 0 {
             taken.by_client.remove(&self.client);
         }
-    }
-}
-
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -191,8 +171,9 @@ mod tests {
             assert_eq!(others.len(), most - half, "{most}");
             assert_eq!(waiting.held_for(&limit), most);
             drop((its, others));
-            let count = waiting.count(&limit);
-            assert!(count.lock().all == 0 && count.lock().by_client.is_empty());
+            let counts = waiting.counts.lock();
+            let count = &counts[&limit];
+            assert!(count.all == 0 && count.by_client.is_empty());
         }
     }
 

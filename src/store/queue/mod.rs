@@ -17,17 +17,6 @@ use tokio::time::Instant;
 
 use crate::limit::rate::Cost;
 
-/// A moment that a bucket has reserved for a request.
-#[derive(Debug)]
-pub(super) struct QueuePlace<T> {
-    /// When the request goes.
-    pub(super) goes: Instant,
-    /// The tokens that the bucket has counted.
-    pub(super) cost: Cost,
-    /// What the bucket noted. With it the place can go back.
-    pub(super) taken: T,
-}
-
 /// The order of a queue: by moment, and places of the same moment as they came.
 type PlaceOrder = (Instant, u64);
 
@@ -49,31 +38,41 @@ impl QueuedRequest {
 /// The queue of one bucket. `T` is what the bucket noted of a place.
 #[derive(Debug)]
 pub(super) struct BucketQueue<T> {
-    entries: BTreeMap<PlaceOrder, QueueEntry<T>>,
+    places: BTreeMap<PlaceOrder, QueuePlace<T>>,
     /// The places that were ever added.
     added: u64,
 }
 
+/// A moment that a bucket has reserved for a request.
 #[derive(Debug)]
-struct QueueEntry<T> {
-    place: QueuePlace<T>,
+struct QueuePlace<T> {
+    /// The tokens that the bucket has counted.
+    cost: Cost,
+    /// What the bucket noted. With it the place can go back.
+    taken: T,
+    /// Who goes at this moment.
     request: Arc<QueuedRequest>,
 }
 
 impl<T> BucketQueue<T> {
     /// Adds a place after all places of the same moment.
-    fn join(&mut self, place: QueuePlace<T>, waiter: &Arc<Notify>) -> Arc<QueuedRequest> {
-        let order = (place.goes, self.added);
+    fn join(
+        &mut self,
+        goes: Instant,
+        (cost, taken): (Cost, T),
+        waiter: &Arc<Notify>,
+    ) -> Arc<QueuedRequest> {
+        let order = (goes, self.added);
         self.added += 1;
         let waiter = Arc::clone(waiter);
         let request = Arc::new(QueuedRequest { place: Mutex::new(order), waiter });
-        self.entries.insert(order, QueueEntry { place, request: Arc::clone(&request) });
+        self.places.insert(order, QueuePlace { cost, taken, request: Arc::clone(&request) });
         request
     }
 
     /// The request goes. Returns what the bucket noted of the place that it has used.
     pub(super) fn go(&mut self, request: &QueuedRequest) -> Option<T> {
-        self.entries.remove(&*request.place.lock()).map(|entry| entry.place.taken)
+        self.places.remove(&*request.place.lock()).map(|place| place.taken)
     }
 
     /// The request leaves, and those after it move up. Returns what the bucket noted of the last place, which is to go
@@ -90,14 +89,14 @@ impl<T> BucketQueue<T> {
     /// Each request after this one takes the place before its own. This one gets the last place of its cost.
     fn move_to_the_end(&mut self, request: &QueuedRequest) {
         let mut own = request.place.lock();
-        let mut from = self.entries.range_mut(*own..);
-        let Some((mut free, mut entry)) = from.next() else { return };
-        let cost = entry.place.cost;
-        for (order, next) in from.filter(|(_, next)| next.place.cost == cost) {
-            mem::swap(&mut entry.request, &mut next.request);
-            *entry.request.place.lock() = *free;
-            entry.request.waiter.notify_one();
-            (free, entry) = (order, next);
+        let mut from = self.places.range_mut(*own..);
+        let Some((mut free, mut place)) = from.next() else { return };
+        let cost = place.cost;
+        for (order, next) in from.filter(|(_, next)| next.cost == cost) {
+            mem::swap(&mut place.request, &mut next.request);
+            *place.request.place.lock() = *free;
+            place.request.waiter.notify_one();
+            (free, place) = (order, next);
         }
         *own = *free;
     }
@@ -122,16 +121,18 @@ impl<T> Default for Queues<T> {
 }
 
 impl<T> Queues<T> {
-    /// A request begins to wait. `waiter` wakes it when it has moved up.
+    /// A request begins to wait. It goes at the moment `goes`, for which the bucket has counted its cost and noted
+    /// something. `waiter` wakes it when it has moved up.
     pub(super) fn join(
         &self,
         id: QueueId,
-        place: QueuePlace<T>,
+        goes: Instant,
+        place: (Cost, T),
         waiter: &Arc<Notify>,
     ) -> Arc<QueuedRequest> {
         let mut queues = self.0.lock();
-        let empty = || BucketQueue { entries: BTreeMap::new(), added: 0 };
-        queues.entry(id).or_insert_with(empty).join(place, waiter)
+        let empty = || BucketQueue { places: BTreeMap::new(), added: 0 };
+        queues.entry(id).or_insert_with(empty).join(goes, place, waiter)
     }
 
     /// Changes the queue of a bucket for which somebody waits. If the queue is empty then, forgets it.
@@ -143,7 +144,7 @@ impl<T> Queues<T> {
         let mut queues = self.0.lock();
         let queue = queues.get_mut(&id)?;
         let answer = change(queue);
-        if queue.entries.is_empty() {
+        if queue.places.is_empty() {
             queues.remove(&id);
         }
         answer
@@ -151,7 +152,7 @@ impl<T> Queues<T> {
 
     /// The requests that wait for a bucket.
     pub(super) fn waiting(&self, id: QueueId) -> usize {
-        self.0.lock().get(&id).map_or(0, |queue| queue.entries.len())
+        self.0.lock().get(&id).map_or(0, |queue| queue.places.len())
     }
 }
 

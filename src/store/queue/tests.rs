@@ -122,8 +122,8 @@ impl QueueWorld {
             return Some(self.now);
         }
         let told = self.now + wait;
-        let place = QueuePlace { goes: self.instant(told), cost, taken };
-        let queued = self.processes[process].join(ID, place, &Arc::default());
+        let goes = self.instant(told);
+        let queued = self.processes[process].join(ID, goes, (cost, taken), &Arc::default());
         self.waiting.push(WaitingRequest { process, queued, came: self.now, cost, told });
         Some(told)
     }
@@ -356,12 +356,8 @@ fn a_place_whose_moment_has_come_does_not_go_back() {
 fn a_client_that_leaves_costs_each_other_client_one_step() {
     const CLIENTS: u64 = 200_000;
     let (queues, begin) = (Queues::default(), Instant::now());
-    let place = |second| QueuePlace {
-        goes: begin + Duration::from_secs(second),
-        cost: Cost::ONE,
-        taken: second,
-    };
-    let join = |second| queues.join(ID, place(second), &Arc::default());
+    let goes = |second| begin + Duration::from_secs(second);
+    let join = |second| queues.join(ID, goes(second), (Cost::ONE, second), &Arc::default());
     let mut waiting: Vec<_> = (1..=CLIENTS).map(join).collect();
     let first = waiting.remove(0);
     let last = queues.with(ID, |queue| queue.leave(&first, begin)).unwrap();

@@ -38,11 +38,6 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 /// A worker's slots.
 pub(in crate::store) struct SlotLeases {
-    table: Arc<SlotTable>,
-    _keeper: AbortOnDropHandle<()>,
-}
-
-struct SlotTable {
     worker: u64,
     slots: Mutex<Slots>,
     /// Wakes the keeper if something is due before its next look.
@@ -72,54 +67,46 @@ struct LeasedSlot {
 
 impl SlotLeases {
     /// Begins to renew. Must be called within the worker's runtime.
-    pub(super) fn keep(queue: Queue, router: Arc<Router>) -> Self {
+    pub(super) fn keep(queue: Queue, router: Arc<Router>) -> (Arc<Self>, AbortOnDropHandle<()>) {
         // Seeded by the system, differently for each worker of each process.
         let worker = RandomState::new().hash_one("worker") >> 11;
         let slots = Mutex::default();
         let (sooner, connects) = (Notify::new(), router.connects());
-        let table = Arc::new(SlotTable { worker, slots, sooner, queue, router });
-        let keeper = tokio::spawn(keep(Arc::clone(&table), connects));
-        Self { table, _keeper: AbortOnDropHandle::new(keeper) }
+        let leases = Arc::new(Self { worker, slots, sooner, queue, router });
+        let keeper = tokio::spawn(keep(Arc::clone(&leases), connects));
+        (leases, AbortOnDropHandle::new(keeper))
     }
 
     /// Names a slot before Redis is asked for it.
     pub(super) fn name(&self, ask: &Ask, name: Vec<u8>) -> Holder {
-        let mut slots = self.table.slots.lock();
+        let mut slots = self.slots.lock();
         slots.named += 1;
         let request = slots.named;
         slots.known.insert(request, LeasedSlot { name, ask: *ask, due: None, end: None });
-        Holder { worker: self.table.worker, request }
+        Holder { worker: self.worker, request }
     }
 
     /// Redis gave the slot: from now on its lease is renewed.
     pub(super) fn renew(&self, Holder { request, .. }: Holder) {
-        let mut slots = self.table.slots.lock();
+        let mut slots = self.slots.lock();
         let Some(slot) = slots.known.get_mut(&request) else { return };
         let due = Instant::now() + pause(&slot.ask);
         slot.due = Some(due);
-        self.table.look_at(slots, due);
+        self.look_at(slots, due);
     }
 
     /// Redis did not give the slot: there is nothing to give back.
     pub(super) fn forget(&self, Holder { request, .. }: Holder) {
-        self.table.slots.lock().known.remove(&request);
+        self.slots.lock().known.remove(&request);
     }
 
     /// Gives back a slot that Redis has given or may give.
-    pub(in crate::store) fn give_back(&self, Holder { request, .. }: Holder) {
-        let Some(mut slot) = self.table.slots.lock().known.remove(&request) else { return };
+    pub(in crate::store) fn give_back(self: &Arc<Self>, Holder { request, .. }: Holder) {
+        let Some(mut slot) = self.slots.lock().known.remove(&request) else { return };
         slot.end = Some(Instant::now() + lease(&slot.ask));
-        self.table.give_back(request, slot);
+        self.send_back(request, slot);
     }
-}
 
-impl LeasedSlot {
-    fn is_held(&self) -> bool {
-        self.due.is_some() && self.end.is_none()
-    }
-}
-
-impl SlotTable {
     /// Makes the keeper look at this time at the latest.
     fn look_at(&self, mut slots: MutexGuard<'_, Slots>, due: Instant) {
         if slots.look.is_none_or(|look| due < look) {
@@ -136,12 +123,12 @@ impl SlotTable {
         });
     }
 
-    fn give_back(self: &Arc<Self>, request: u64, slot: LeasedSlot) {
-        let (table, name, ask) = (Arc::clone(self), slot.name.clone(), slot.ask);
+    fn send_back(self: &Arc<Self>, request: u64, slot: LeasedSlot) {
+        let (leases, name, ask) = (Arc::clone(self), slot.name.clone(), slot.ask);
         // If the key has another type, it holds no slot, and nothing must be sent again.
         let lost: Lost = Box::new(move |error| match error {
             CallError::UnusableKey(_) => {}
-            _ => table.was_not_heard(request, slot),
+            _ => leases.was_not_heard(request, slot),
         });
         self.tell(request, Verb::RELEASE, &name, &ask, Some(lost));
     }
@@ -184,7 +171,7 @@ impl SlotTable {
         for (request, slot) in again {
             // While Redis is away, nothing is sent.
             match self.router.nodes.is_up(self.router.hash_slot(&slot.name)) {
-                true => self.give_back(request, slot),
+                true => self.send_back(request, slot),
                 false => self.was_not_heard(request, slot),
             }
         }
@@ -192,9 +179,15 @@ impl SlotTable {
     }
 }
 
-async fn keep(table: Arc<SlotTable>, mut connects: watch::Receiver<u64>) {
+impl LeasedSlot {
+    fn is_held(&self) -> bool {
+        self.due.is_some() && self.end.is_none()
+    }
+}
+
+async fn keep(leases: Arc<SlotLeases>, mut connects: watch::Receiver<u64>) {
     loop {
-        let look = table.look();
+        let look = leases.look();
         let due = async {
             match look {
                 Some(look) => sleep_until(look).await,
@@ -203,9 +196,9 @@ async fn keep(table: Arc<SlotTable>, mut connects: watch::Receiver<u64>) {
         };
         tokio::select! {
             () = due => {}
-            () = table.sooner.notified() => {}
+            () = leases.sooner.notified() => {}
             // The server may have lost its data. All held slots are renewed at once.
-            Ok(()) = connects.changed() => table.announce(),
+            Ok(()) = connects.changed() => leases.announce(),
         }
     }
 }

@@ -2,13 +2,11 @@
 //! this folder, and decides what happens if Redis does not answer with a decision.
 //!
 //! `queue` gathers requests, [`crate::limit::call`] packs them and reads the answer, and [`crate::redis`] sends the call.
-//! In a cluster a call has the keys of one hash slot. `pending` is a question whose client may leave before the answer. `leases` keeps the slots that are held in
-//! Redis, and `processes` counts the processes that share Redis. `overrides` reads and sets the overrides of
-//! operators. `redisson` asks Redisson limiters, by its own script and calls.
+//! In a cluster a call has the keys of one hash slot. `leases` keeps the slots that are held in Redis, and `processes`
+//! counts the processes that share Redis. `overrides` reads and sets the overrides of operators. `redisson` asks Redisson limiters, by its own script and calls.
 
 mod leases;
 mod overrides;
-mod pending;
 mod processes;
 mod queue;
 mod redisson;
@@ -17,22 +15,22 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use redis::Value;
+use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use self::leases::SlotLeases;
 use self::overrides::SharedOverrides;
-pub(super) use self::pending::CallAsk;
-use self::pending::{PendingAsk, key_name, takers};
 use self::processes::Announcement;
-use self::queue::{Lost, Queue};
+use self::queue::{Awaited, Lost, Queue};
 use self::redisson::LimiterCalls;
 use super::bucket::{BucketAsk, KeyLocation};
+use super::name::BucketName;
 use super::process::ProcessStore;
 use crate::limit::algorithm::{Algorithm, Difference, Receipt, token_bucket};
 use crate::limit::bucket::{BucketReceipt, BucketReply, Decider, Holder, ReceiptUse};
-use crate::limit::call::{AskReply, Call, SCRIPT, Verb};
-use crate::limit::decide::{Ask, PerAsk};
+use crate::limit::call::{AskReply, Call, Reply, SCRIPT, Verb};
+use crate::limit::decide::{self, Ask, PerAsk};
 use crate::limit::decision::Decision;
 use crate::limit::rate::{Burst, Rate};
 use crate::redis::{CallError, CallKind, HashSlot, Program, RedisNodes, Router, keep_map};
@@ -42,6 +40,25 @@ pub(crate) use self::redisson::{
     LimiterConfig, LimiterError, Limiters, limiter_keys, limiter_name,
 };
 
+/// The ask of a call about one bucket.
+pub(super) struct CallAsk<'r> {
+    pub(super) asked: BucketAsk<'r>,
+    /// Whether it may take.
+    pub(super) verb: Verb,
+    /// The holder of the slot that is asked for, if this is a concurrency limit.
+    pub(super) holder: Option<Holder>,
+}
+
+/// A request's question to Redis, until it is answered. If the client leaves, this is dropped early. Then a task waits
+/// for the answer and gives back what was taken.
+struct PendingAsk<'q, 'r> {
+    redis: &'q Redis,
+    hash_slot: HashSlot,
+    asks: &'q [CallAsk<'r>],
+    /// The reply to these asks, in their order. `None` once the question is answered.
+    awaited: Option<Awaited>,
+}
+
 /// One worker's access to Redis.
 pub(super) struct Redis {
     pub(super) router: Arc<Router>,
@@ -49,7 +66,7 @@ pub(super) struct Redis {
     _tasks: Vec<AbortOnDropHandle<()>>,
     /// `Some` in one worker of the process.
     announcement: Option<Announcement>,
-    pub(super) leases: SlotLeases,
+    pub(super) leases: Arc<SlotLeases>,
     pub(super) limiters: LimiterCalls,
     pub(super) overrides: SharedOverrides,
     prefix: String,
@@ -75,7 +92,8 @@ impl Redis {
                 tasks.push(AbortOnDropHandle::new(tokio::spawn(following)));
             }
         }
-        let leases = SlotLeases::keep(queue.clone(), Arc::clone(&router));
+        let (leases, keeper) = SlotLeases::keep(queue.clone(), Arc::clone(&router));
+        tasks.push(keeper);
         let (to, all) = (Arc::clone(&router), Arc::clone(&shared));
         let limiters = LimiterCalls::new(to, queue.clone(), all);
         let (_tasks, prefix) = (tasks, prefix.to_owned());
@@ -112,7 +130,7 @@ impl Redis {
 
     /// Decides over these asks together by Redis's clock. Returns one reply for each ask: `None` if its key holds a value
     /// of another type, and then no ask has taken anything. If the future is dropped early,
-    /// tokens that were taken go back (`pending`). All keys must have the same hash slot.
+    /// tokens that were taken go back ([`PendingAsk`]). All keys must have the same hash slot.
     pub(super) async fn ask(
         &self,
         hash_slot: HashSlot,
@@ -125,8 +143,7 @@ impl Redis {
                 call.ask_for(*holder, *verb, &asked.ask, self.name(asked));
             }
         });
-        let Self { queue, router, prefix, .. } = self;
-        let pending = PendingAsk { queue, router, prefix, hash_slot, asks, awaited: Some(awaited) };
+        let pending = PendingAsk { redis: self, hash_slot, asks, awaited: Some(awaited) };
         let answer = pending.answer().await;
         if let (Err(error), [one]) = (&answer, asks)
             && error.is_no_right_in_script()
@@ -163,7 +180,7 @@ impl Redis {
     pub(super) async fn look(&self, ask: &BucketAsk<'_>) -> Result<Decision, CallError> {
         if ask.is_limiter() {
             let (id, deadline) = (new_id(), self.router.deadline());
-            return self.limiters.ask(ask, Verb::Look, &id, deadline).await.map(|(said, _)| said);
+            return Ok(self.limiters.ask(ask, Verb::Look, &id, deadline).await?.decision);
         }
         let one = (1, ReceiptUse::Unneeded);
         let deadline = self.router.deadline();
@@ -205,8 +222,72 @@ impl Redis {
     }
 
     fn name(&self, ask: &BucketAsk<'_>) -> Vec<u8> {
-        key_name(&self.prefix, ask)
+        let name = BucketName { prefix: &self.prefix, spec: ask.spec, key: ask.key };
+        name.text(&ask.ask.algorithm).into_bytes()
     }
+}
+
+impl PendingAsk<'_, '_> {
+    /// Waits for the reply.
+    async fn answer(mut self) -> Result<Reply, CallError> {
+        let Some(awaited) = &mut self.awaited else { return Err(CallError::Nonsense) };
+        let reply = awaited.answer().await;
+        self.awaited = None;
+        reply
+    }
+}
+
+impl Drop for PendingAsk<'_, '_> {
+    fn drop(&mut self) {
+        // Without a runtime the worker has ended, and with it its connection.
+        let (Some(mut awaited), Ok(runtime)) = (self.awaited.take(), Handle::try_current()) else {
+            return;
+        };
+        let bucket = |CallAsk { asked, verb, .. }: &CallAsk<'_>| {
+            let ask = Ask { max_wait: asked.spec.wait, ..asked.ask };
+            (*verb, ask, self.redis.name(asked))
+        };
+        let buckets: Vec<(Verb, Ask, Vec<u8>)> = self.asks.iter().map(bucket).collect();
+        let (queue, router) = (self.redis.queue.clone(), Arc::clone(&self.redis.router));
+        let hash_slot = self.hash_slot;
+        // `Store::settled` waits for this task, too.
+        let counted = queue.count();
+        runtime.spawn(async move {
+            let _counted = counted;
+            let Ok(reply) = awaited.answer().await else { return };
+            let took = takers(buckets.iter().map(|(verb, ask, _)| (*verb, ask)), &reply);
+            for (((_, ask, name), one), took) in buckets.iter().zip(reply).zip(took) {
+                // The grant that was made before the question gives a slot back.
+                if !took || matches!(ask.algorithm, Algorithm::Concurrency(_)) {
+                    continue;
+                }
+                let Some(receipt) = receipt(one, ask) else { continue };
+                let less = Verb::Settle(Difference::Less(ask.cost.get()), receipt);
+                queue.send(hash_slot, router.deadline(), None, |call| {
+                    call.ask(less, ask, name.clone());
+                });
+            }
+        });
+    }
+}
+
+/// The receipt of an ask. If none was asked for, a token bucket can still take its tokens back, because they were taken
+/// a moment ago. A window or a list cannot: without a receipt it does not know where they were counted.
+fn receipt(reply: AskReply, ask: &Ask) -> Option<Receipt> {
+    match ask.algorithm {
+        Algorithm::TokenBucket(_) => Some(reply.receipt.unwrap_or(Receipt::NEWEST)),
+        _ => reply.receipt,
+    }
+}
+
+/// Which of a request's asks have taken. If a key is of another type, no ask of the request has taken.
+fn takers<'a>(asks: impl Iterator<Item = (Verb, &'a Ask)> + Clone, reply: &Reply) -> PerAsk<bool> {
+    let outcome =
+        |((_, ask), one): ((Verb, &Ask), &AskReply)| Some((ask.mode, one.decision?.outcome));
+    let outcomes: Option<PerAsk<_>> = asks.clone().zip(reply).map(outcome).collect();
+    let Some(outcomes) = outcomes else { return PerAsk::from_elem(false, reply.len()) };
+    let takers = decide::takers(outcomes.into_iter()).zip(asks);
+    takers.map(|(takes, (verb, ask))| takes && ask.takes && verb == Verb::Take).collect()
 }
 
 /// The scripts, and the probe: a call that succeeds only at a server that can decide. It reads the clock, runs the
@@ -231,3 +312,6 @@ fn probe(name: &str) -> Option<Call> {
     call.ask(Verb::Take, &ask, name.as_bytes().to_vec());
     Some(call)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,4 @@
-//! Finds numbers in server-sent events that pass by in pieces.
+//! Finds numbers in a body that passes by in pieces: in JSON, or in server-sent events.
 //!
 //! The lines of an event's `data` are one JSON document (WHATWG HTML, 9.2.6). Other data contains no number. The data
 //! `[DONE]` ends the answer of many LLM APIs, and an event of the names [`LAST`] that of others. Nothing follows, and
@@ -8,9 +8,9 @@ use smallvec::SmallVec;
 
 use super::json::Scanner;
 
-/// Looks for the numbers in each event. The last number of each path counts.
+/// Reads numbers out of a body that passes by. The last number of each path counts.
 #[derive(Debug)]
-pub(super) struct Events {
+pub struct Reader {
     data: Scanner,
     line: Line,
     /// The last byte was a carriage return. A line feed after it does not end another line.
@@ -32,6 +32,8 @@ enum Line {
     Event,
     /// A line of another field, or a comment.
     Other,
+    /// The body has no events: it is JSON.
+    Document,
 }
 
 const DATA: &[u8] = b"data:";
@@ -52,25 +54,33 @@ const DONE: &[u8] = b"[DONE]";
 /// A stream may begin with this byte order mark.
 const MARK: &[u8] = "\u{FEFF}".as_bytes();
 
-impl Events {
-    /// `data` reads each event's data.
-    pub(super) fn new(data: Scanner) -> Self {
+impl Reader {
+    /// Reads each event's data.
+    pub(super) fn of_events(data: Scanner) -> Self {
         let value = SmallVec::new();
         Self { data, line: EMPTY, returned: false, value, is_last: false, is_done: false }
     }
 
-    /// The sum of the last numbers so far.
-    pub(super) fn found(&self) -> Option<u64> {
+    /// Reads one document after another.
+    pub(super) fn of_documents(data: Scanner) -> Self {
+        Self { line: Line::Document, ..Self::of_events(data) }
+    }
+
+    /// The sum of the last numbers so far. `None` if there are none.
+    pub fn found(&self) -> Option<u64> {
         self.data.found()
     }
 
-    /// Whether the answer has said that nothing follows.
-    pub(super) fn is_done(&self) -> bool {
+    /// Whether the body has said that nothing more follows.
+    pub fn is_done(&self) -> bool {
         self.is_done
     }
 
-    /// Reads the next piece of the stream.
-    pub(super) fn read(&mut self, piece: &[u8]) {
+    /// Reads the next piece of the body.
+    pub fn read(&mut self, piece: &[u8]) {
+        if self.line == Line::Document {
+            return self.data.read(piece);
+        }
         let mut rest = piece;
         while let Some((byte, next)) = rest.split_first() {
             let returned = std::mem::take(&mut self.returned);
@@ -90,7 +100,7 @@ impl Events {
                     };
                 }
                 (_, Line::Begins(..)) => self.line = Line::Other,
-                (_, Line::Data | Line::Event | Line::Other) => {
+                (_, Line::Data | Line::Event | Line::Other | Line::Document) => {
                     let ends = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
                     let (line, next) = rest.split_at(ends.unwrap_or(rest.len()));
                     if self.line != Line::Other {
@@ -127,7 +137,7 @@ impl Events {
                 self.data.read(b"\n");
             }
             Line::Event => self.is_last |= LAST.contains(&self.value.trim_ascii_end()),
-            Line::Begins(..) | Line::Other => {}
+            Line::Begins(..) | Line::Other | Line::Document => {}
         }
         self.value.clear();
         self.line = EMPTY;
@@ -156,7 +166,7 @@ mod tests {
     use super::*;
 
     fn scan<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Option<u64> {
-        let mut events = Events::new(Scanner::new(Arc::new("usage.total".parse().unwrap())));
+        let mut events = Reader::of_events(Scanner::new(Arc::new("usage.total".parse().unwrap())));
         pieces.into_iter().for_each(|piece| events.read(piece));
         events.found()
     }
@@ -225,7 +235,7 @@ mod tests {
             ("", false),
         ] {
             for size in [1, 2, 3, 1_000] {
-                let mut events = Events::new(Scanner::new(Arc::new("n".parse().unwrap())));
+                let mut events = Reader::of_events(Scanner::new(Arc::new("n".parse().unwrap())));
                 text.as_bytes().chunks(size).for_each(|piece| events.read(piece));
                 assert_eq!(events.is_done(), is_done, "{text:?} in pieces of {size}");
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue};
 use tidegate::settings::weights::WeightedPaths;
-use tidegate::throttle::usage::Reader;
+use tidegate::throttle::usage::reader;
 
 use crate::support::model_apis::{ANSWERS, ModelAnswer};
 
@@ -16,7 +16,7 @@ fn found<'p>(answer: &ModelAnswer, pieces: impl IntoIterator<Item = &'p [u8]>) -
         paths.add(path, *weight).unwrap();
     }
     let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(answer.kind))]);
-    let mut reader = Reader::of(&headers, &Arc::new(paths)).expect("a body that is read");
+    let mut reader = reader(&headers, &Arc::new(paths)).expect("a body that is read");
     pieces.into_iter().for_each(|piece| reader.read(piece));
     reader.found()
 }
@@ -39,7 +39,7 @@ fn an_answer_costs_what_it_says_wherever_it_is_cut() {
 fn only_some_answers_say_that_they_are_done() {
     for answer in &ANSWERS {
         let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(answer.kind))]);
-        let mut reader = Reader::of(&headers, &Arc::new("usage".parse().unwrap())).unwrap();
+        let mut reader = reader(&headers, &Arc::new("usage".parse().unwrap())).unwrap();
         reader.read(answer.body.as_bytes());
         assert_eq!(reader.is_done(), answer.says_its_end(), "{}", answer.name);
     }

@@ -30,7 +30,7 @@ impl Answer {
     /// The request goes on, also with what it has of limiters.
     pub(crate) fn keep(mut self) {
         for claim in &mut self.claims {
-            claim.take_held().into_iter().for_each(|grant| grant.keep());
+            claim.take_held().into_iter().for_each(|mut grant| grant.keep());
         }
     }
 
@@ -70,7 +70,7 @@ pub(crate) async fn decide(
     for claim in &mut claims {
         let is_slot = matches!(claim.ask.algorithm, Algorithm::Concurrency(_));
         if !is_slot && claim.figures().is_none() {
-            claim.take_held().into_iter().for_each(|grant| grant.keep());
+            claim.take_held().into_iter().for_each(|mut grant| grant.keep());
         }
     }
     Ok(Answer { verdict: store::verdict(&claims), decisions, claims, receipts })

@@ -4,7 +4,7 @@ use crate::limit::algorithm::redisson::Sharing;
 use crate::limit::rate::Rate;
 
 /// A limiter's figures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LimiterConfig {
     /// Permits in an interval.
     pub(crate) rate: u64,
@@ -23,14 +23,7 @@ pub(crate) struct LimiterConfig {
 impl LimiterConfig {
     /// Figures of a limiter whose keys stay for ever.
     pub(crate) fn new(rate: u64, interval_ms: u64, sharing: Sharing) -> Self {
-        Self {
-            rate,
-            interval_ms,
-            sharing,
-            keep_alive_ms: None,
-            expires_in_ms: None,
-            is_of_older: false,
-        }
+        Self { rate, interval_ms, sharing, ..Self::default() }
     }
 
     /// The rate as `proxy.toml` spells it.

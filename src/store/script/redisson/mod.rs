@@ -20,12 +20,11 @@ pub(crate) use self::config::LimiterConfig;
 use self::config::figures;
 pub(crate) use self::names::{limiter_keys, limiter_name};
 pub(super) use self::script::SCRIPT;
-use self::script::{LimiterHash, Unusable, read};
+use self::script::{LimiterHash, OLDER, UNSET, read};
 use super::queue::{Lost, Queue};
 use crate::limit::algorithm::{Algorithm, Difference};
-use crate::limit::bucket::LimiterFigures;
+use crate::limit::bucket::{BucketReply, Decider, LimiterFigures};
 use crate::limit::call::Verb;
-use crate::limit::decision::Decision;
 use crate::limit::waiting::MaxWait;
 use crate::redis::{CallError, CallKind, HashSlot, Router};
 use crate::store::bucket::BucketAsk;
@@ -63,28 +62,26 @@ impl LimiterCalls {
         verb: Verb,
         id: &[u8; 16],
         deadline: Instant,
-    ) -> Result<(Decision, LimiterFigures), CallError> {
+    ) -> Result<BucketReply, CallError> {
         let (wanted, permits) = wanted(ask, verb);
         let call = self.command(ask, wanted, permits, id, ask.ask.max_wait);
         let reply =
             self.router.call(CallKind::Awaited, self.hash_slot(ask), &call, read, deadline).await;
-        if let Err(error) = &reply
-            && error.is_of_one_key()
-        {
-            self.shared.warnings.refused(ask.spec, error);
-        }
-        let reply = reply?;
+        let reply = reply.and_then(|read| read);
+        let ProcessStore { warnings, .. } = &*self.shared;
         match &reply {
             Ok((_, figures)) => self.warn(ask, figures),
-            Err(Unusable::Unset) => self.shared.warnings.unset(ask.spec),
-            Err(Unusable::Older) => self.shared.warnings.older(ask.spec),
-            Err(Unusable::OtherType) => {
-                self.shared.warnings.other_type(ask.spec, || shown(ask.spec));
-            }
+            Err(CallError::UnusableKey(UNSET)) => warnings.unset(ask.spec),
+            Err(CallError::UnusableKey(OLDER)) => warnings.older(ask.spec),
+            Err(CallError::UnusableKey(_)) => warnings.other_type(ask.spec, || shown(ask.spec)),
+            Err(error) if error.is_of_one_key() => warnings.refused(ask.spec, error),
+            Err(_) => {}
         }
         let (decision, LimiterHash { config, .. }) = reply?;
         let (capacity, interval_ms) = (config.rate, config.interval_ms);
-        Ok((decision, LimiterFigures { capacity, interval_ms }))
+        let by = Decider::Limiter(LimiterFigures { capacity, interval_ms });
+        let took = verb == Verb::Take && decision.outcome.passes();
+        Ok(BucketReply { decision, by, took, receipt: None, window_left: None })
     }
 
     /// Gives back the permits of this id. If the call fails, they come back when the interval is over.
@@ -121,8 +118,7 @@ impl LimiterCalls {
         runtime.spawn(async move {
             let answer =
                 router.call(CallKind::Awaited, hash_slot, &call, understood, deadline).await;
-            let answer = answer.and_then(|read| read.map_err(CallError::from));
-            if let (Err(error), Some(lost)) = (answer, lost) {
+            if let (Err(error), Some(lost)) = (answer.and_then(|read| read), lost) {
                 lost(&error);
             }
             drop(counted);

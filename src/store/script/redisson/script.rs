@@ -24,28 +24,14 @@ pub(in crate::store::script) struct LimiterHash {
     pub(super) ends_too_soon: bool,
 }
 
-/// Why the script cannot use the limiter's keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unusable {
-    /// Neither Redis nor `proxy.toml` has figures.
-    Unset,
-    OtherType,
-    /// A Redisson before 3.17 uses the keys. Newer versions cannot read what it writes.
-    Older,
-}
+/// Why a key cannot be used: neither Redis nor `proxy.toml` has figures.
+pub(super) const UNSET: &str = "the limiter has no figures";
 
-impl From<Unusable> for CallError {
-    fn from(unusable: Unusable) -> Self {
-        match unusable {
-            Unusable::Unset => Self::UnusableKey("the limiter has no figures"),
-            Unusable::OtherType => Self::OTHER_TYPE,
-            Unusable::Older => Self::UnusableKey("a Redisson before 3.17 uses the limiter"),
-        }
-    }
-}
+/// Why a key cannot be used: newer versions of Redisson cannot read what the older one writes.
+pub(super) const OLDER: &str = "a Redisson before 3.17 uses the limiter";
 
 /// Reads the script's reply. `None` if the answer is no reply of the script.
-pub(super) fn read(answer: Value) -> Option<Result<(Decision, LimiterHash), Unusable>> {
+pub(super) fn read(answer: Value) -> Option<Result<(Decision, LimiterHash), CallError>> {
     let Value::Array(values) = answer else { return None };
     let number = |value: &Value| match value {
         Value::Int(number) => Some(*number),
@@ -53,9 +39,9 @@ pub(super) fn read(answer: Value) -> Option<Result<(Decision, LimiterHash), Unus
     };
     let numbers: Option<Vec<i64>> = values.iter().map(number).collect();
     match numbers?.as_slice() {
-        [1] => Some(Err(Unusable::Unset)),
-        [2] => Some(Err(Unusable::OtherType)),
-        [3] => Some(Err(Unusable::Older)),
+        [1] => Some(Err(CallError::UnusableKey(UNSET))),
+        [2] => Some(Err(CallError::OTHER_TYPE)),
+        [3] => Some(Err(CallError::UnusableKey(OLDER))),
         [0, wait, waits, left, rate, interval_ms, kind, keep, ahead] => {
             let wait = u64::try_from(*wait).ok().map(Duration::from_micros);
             let outcome = match (wait, waits) {

@@ -42,32 +42,20 @@ enum ScanState {
     Value,
     /// A key is to begin, or the object ends.
     Key,
-    /// Within a key.
-    InKey,
-    /// After a backslash in a key.
-    KeyEscape,
     /// A key has ended.
     Colon,
     /// A value has ended.
     After,
-    /// Within a text that is no key of an object on the paths.
-    Text,
+    /// Within a text. It may be a key of an object on the paths.
+    Text { is_key: bool },
     /// After a backslash in such a text.
-    Escape,
+    Escape { is_key: bool },
     /// Within a number, `true`, `false` or `null`.
     Word,
     /// Within an object or a list that does not lie on the paths.
     Aside,
     /// This is no JSON.
     Lost,
-}
-
-/// Whether the scanner is done with a character.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum ScanStep {
-    Taken,
-    /// The character must be looked at again, in another state.
-    Again,
 }
 
 impl Scanner {
@@ -100,13 +88,14 @@ impl Scanner {
         let mut rest = piece;
         while let Some((byte, next)) = rest.split_first() {
             rest = next;
-            while self.step(*byte) == ScanStep::Again {}
+            while !self.takes(*byte) {}
             // Bytes that cannot change the state are read at once.
             let dull = match self.state {
-                ScanState::Text => rest.iter().position(|byte| matches!(byte, b'"' | b'\\')),
-                ScanState::InKey => {
+                ScanState::Text { is_key } => {
                     let end = rest.iter().position(|byte| matches!(byte, b'"' | b'\\'));
-                    keep(&mut self.text, rest.get(..end.unwrap_or(rest.len())).unwrap_or_default());
+                    if is_key {
+                        self.keep(rest.get(..end.unwrap_or(rest.len())).unwrap_or_default());
+                    }
                     end
                 }
                 ScanState::Aside => {
@@ -119,29 +108,22 @@ impl Scanner {
         }
     }
 
-    fn step(&mut self, byte: u8) -> ScanStep {
-        let (state, step) = match self.state {
-            ScanState::Text => match byte {
-                b'\\' => (ScanState::Escape, ScanStep::Taken),
-                b'"' => (self.after_value(), ScanStep::Taken),
-                _ => return ScanStep::Taken,
-            },
-            ScanState::Escape => (ScanState::Text, ScanStep::Taken),
-            ScanState::InKey => {
-                keep(&mut self.text, &[byte]);
-                match byte {
-                    b'\\' => (ScanState::KeyEscape, ScanStep::Taken),
-                    b'"' => {
-                        self.key = self.wanted_key();
-                        (ScanState::Colon, ScanStep::Taken)
-                    }
-                    _ => return ScanStep::Taken,
+    /// Reads a character. If this returns `false`, the same character must be read again, in another state.
+    fn takes(&mut self, byte: u8) -> bool {
+        if let ScanState::Text { is_key: true } | ScanState::Escape { is_key: true } = self.state {
+            self.keep(&[byte]);
+        }
+        let (state, is_taken) = match self.state {
+            ScanState::Text { is_key } => match byte {
+                b'\\' => (ScanState::Escape { is_key }, true),
+                b'"' if is_key => {
+                    self.key = self.wanted_key();
+                    (ScanState::Colon, true)
                 }
-            }
-            ScanState::KeyEscape => {
-                keep(&mut self.text, &[byte]);
-                (ScanState::InKey, ScanStep::Taken)
-            }
+                b'"' => (self.after_value(), true),
+                _ => return true,
+            },
+            ScanState::Escape { is_key } => (ScanState::Text { is_key }, true),
             ScanState::Word => match byte {
                 b',' | b'}' | b']' | b' ' | b'\t' | b'\n' | b'\r' => {
                     if let (Some(number), Some(key)) =
@@ -150,38 +132,38 @@ impl Scanner {
                     {
                         *found = Some(number);
                     }
-                    (ScanState::After, ScanStep::Again)
+                    (ScanState::After, false)
                 }
-                b'"' | b'{' | b'[' | b':' => (ScanState::Lost, ScanStep::Taken),
+                b'"' | b'{' | b'[' | b':' => (ScanState::Lost, true),
                 _ => {
-                    keep(&mut self.text, &[byte]);
-                    return ScanStep::Taken;
+                    self.keep(&[byte]);
+                    return true;
                 }
             },
             ScanState::Aside => match byte {
-                b'"' => (ScanState::Text, ScanStep::Taken),
+                b'"' => (ScanState::Text { is_key: false }, true),
                 b'{' | b'[' => {
                     self.aside = self.aside.saturating_add(1);
-                    return ScanStep::Taken;
+                    return true;
                 }
                 b'}' | b']' => {
                     self.aside = self.aside.saturating_sub(1);
-                    (self.after_value(), ScanStep::Taken)
+                    (self.after_value(), true)
                 }
-                _ => return ScanStep::Taken,
+                _ => return true,
             },
-            ScanState::Lost => return ScanStep::Taken,
+            ScanState::Lost => return true,
             ScanState::Value | ScanState::Key | ScanState::Colon | ScanState::After => match byte {
-                b' ' | b'\t' | b'\n' | b'\r' => return ScanStep::Taken,
+                b' ' | b'\t' | b'\n' | b'\r' => return true,
                 _ => self.between(byte),
             },
         };
         self.state = state;
-        step
+        is_taken
     }
 
     /// The meaning of a character between keys and values.
-    fn between(&mut self, byte: u8) -> (ScanState, ScanStep) {
+    fn between(&mut self, byte: u8) -> (ScanState, bool) {
         let state = match (self.state, byte) {
             // A text may begin with a byte order mark.
             (ScanState::Value, b'\xEF' | b'\xBB' | b'\xBF') if self.open.is_none() => {
@@ -204,17 +186,17 @@ impl Scanner {
                 self.aside = 1;
                 ScanState::Aside
             }
-            (ScanState::Value, b'"') => ScanState::Text,
+            (ScanState::Value, b'"') => ScanState::Text { is_key: false },
             (ScanState::Value, b'-' | b'0'..=b'9' | b'a'..=b'z')
                 if self.open.is_some() || self.listed =>
             {
                 self.text.clear();
-                return (ScanState::Word, ScanStep::Again);
+                return (ScanState::Word, false);
             }
             (ScanState::Key, b'"') => {
                 self.text.clear();
                 self.text.push(byte);
-                ScanState::InKey
+                ScanState::Text { is_key: true }
             }
             (ScanState::Key | ScanState::After, b'}') if self.open.is_some() => {
                 self.open = self.open.and_then(|key| self.paths.parent(key));
@@ -224,11 +206,11 @@ impl Scanner {
             (ScanState::After, b',') if self.open.is_some() => ScanState::Key,
             // Documents may follow each other.
             (ScanState::After, _) if self.open.is_none() && !self.listed => {
-                return (ScanState::Value, ScanStep::Again);
+                return (ScanState::Value, false);
             }
             _ => ScanState::Lost,
         };
-        (state, ScanStep::Taken)
+        (state, true)
     }
 
     /// The present key or number; `None` if it is too long.
@@ -263,12 +245,12 @@ impl Scanner {
     fn after_value(&self) -> ScanState {
         if self.aside > 0 { ScanState::Aside } else { ScanState::After }
     }
-}
 
-/// Keeps as much of these bytes as there is room for.
-fn keep(text: &mut Vec<u8>, bytes: &[u8]) {
-    let room = LONGEST - text.len();
-    text.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
+    /// Keeps as much of these bytes as there is room for.
+    fn keep(&mut self, bytes: &[u8]) {
+        let room = LONGEST - self.text.len();
+        self.text.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
+    }
 }
 
 #[cfg(test)]

@@ -155,7 +155,7 @@ impl World {
     /// Ends what a request holds. `None` is a client that leaves.
     fn end(&mut self, given: Vec<Given>, used: Option<u64>) {
         let now = self.now();
-        for Given { kind, grant, cost, takes, changes } in given {
+        for Given { kind, mut grant, cost, takes, changes } in given {
             let used = if kind == SLOTS { 0 } else { used.unwrap_or(0).min(cost + 2) };
             let model = &mut self.models[kind];
             let is_changed = changes != model.changes;

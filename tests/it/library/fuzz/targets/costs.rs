@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderValue};
 use tidegate::limit::rate::Cost;
 use tidegate::settings::CostSpec;
 use tidegate::settings::weights::WeightedPaths;
-use tidegate::throttle::usage::{Reader, in_header};
+use tidegate::throttle::usage::{in_header, reader};
 use tidegate::throttle::{cost, largest_cost};
 
 use super::Choices;
@@ -31,7 +31,7 @@ pub(super) fn check(input: &[u8]) {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, kind.clone());
     let scan = |pieces: &[&[u8]]| {
-        let mut reader = Reader::of(&headers, &paths)?;
+        let mut reader = reader(&headers, &paths)?;
         pieces.iter().for_each(|piece| reader.read(piece));
         Some((reader.found(), reader.is_done()))
     };
