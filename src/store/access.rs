@@ -65,9 +65,9 @@ impl Store {
     ///
     /// # Errors
     /// If Redis does not decide.
-    pub async fn peek(&self, ask: &BucketAsk<'_>, now: Timestamp) -> Result<Decision, CallError> {
+    pub async fn look(&self, ask: &BucketAsk<'_>, now: Timestamp) -> Result<Decision, CallError> {
         match self.redis_of(ask) {
-            None => Ok(self.peek_here(ask, now)),
+            None => Ok(self.look_here(ask, now)),
             Some(redis) => redis.look(ask).await,
         }
     }
@@ -79,8 +79,8 @@ impl Store {
         BucketAsk { ask: Ask { algorithm, ..ask.ask }, ..*ask }
     }
 
-    /// What a bucket in this process would decide, as [`Store::peek`].
-    pub(crate) fn peek_here(&self, ask: &BucketAsk<'_>, now: Timestamp) -> Decision {
+    /// What a bucket in this process would decide, as [`Store::look`].
+    pub(crate) fn look_here(&self, ask: &BucketAsk<'_>, now: Timestamp) -> Decision {
         self.shared.memory.look(&ask.keyed(), self.both(now))
     }
 

@@ -109,7 +109,7 @@ impl Store {
     pub(crate) fn decide_by_look(&self, claim: &mut Claim<'_>, now: Timestamp) -> bool {
         let is_here = claim.location.is_none();
         if is_here {
-            let decision = self.peek_here(&claim.question(), now);
+            let decision = self.look_here(&claim.question(), now);
             claim.decide(decision, Decider::Process, None);
         }
         is_here

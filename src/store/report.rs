@@ -75,7 +75,7 @@ impl Store {
         let hits = Difference::More(ask.cost.get().min(most));
         self.settle(&asked, hits, Receipt::NONE, now);
         // The settlement comes before this question.
-        let after = self.peek(&look(&asked, Cost::ONE), now).await.unwrap_or(before);
+        let after = self.look(&look(&asked, Cost::ONE), now).await.unwrap_or(before);
         let is_below_zero = most < ask.algorithm.capacity().saturating_mul(MOST_BURSTS);
         let outcome = if is_below_zero { after.outcome } else { Outcome::Allow };
         *said = Some((Decision { outcome, ..after }, self.decider(&asked)));
@@ -93,7 +93,7 @@ impl Store {
             self.known.forget(&self.shared.memory, &asked);
         }
         let after = look(&asked, Cost::ONE);
-        match self.peek(&after, now).await {
+        match self.look(&after, now).await {
             Ok(decision) => {
                 let decision = Decision { outcome: Outcome::Allow, ..decision };
                 *said = Some((decision, self.decider(&asked)));
@@ -124,7 +124,7 @@ impl Store {
             Algorithm::SlidingLog(_) => Cost::ONE,
             _ => Cost::new(algorithm.capacity()).unwrap_or(Cost::ONE),
         };
-        let decision = self.peek(&look(asked, all), now).await?;
+        let decision = self.look(&look(asked, all), now).await?;
         let missing = algorithm.missing(&decision, algorithm.time(self.both(now)));
         let most = algorithm.capacity().saturating_mul(MOST_BURSTS + 1).saturating_sub(missing);
         Ok((decision, most))

@@ -127,16 +127,16 @@ pub(super) fn leave_closed(requests: &mut [&mut Open<'_>], store: &Store, now: T
 
 /// If an enforcing limit has refused already, the other limits take nothing, except candidates. They are asked what they
 /// would say.
-pub(super) fn only_look_after_refusal(requests: &mut [&mut Open<'_>]) {
+pub(super) fn only_peek_after_refusal(requests: &mut [&mut Open<'_>]) {
     let mut limits = requests.iter().flat_map(|open| &open.limits);
     if limits.any(RequestLimit::rejects) {
         let claims = requests.iter_mut().flat_map(|open| open.claims());
-        claims.filter(|claim| claim.ask.mode != Mode::Candidate).for_each(only_look);
+        claims.filter(|claim| claim.ask.mode != Mode::Candidate).for_each(only_peek);
     }
 }
 
 /// The claim takes nothing.
-pub(super) fn only_look(claim: &mut Claim<'_>) {
+pub(super) fn only_peek(claim: &mut Claim<'_>) {
     (claim.ask.takes, claim.ask.max_wait) = (false, MaxWait::NONE);
 }
 

@@ -1,7 +1,7 @@
 //! Hits that another proxy reports after a request, or takes back.
 
 use super::Throttle;
-use super::open::{Open, only_look_after_refusal};
+use super::open::{Open, only_peek_after_refusal};
 use crate::limit::time::Timestamp;
 use crate::store::Claim;
 
@@ -38,6 +38,6 @@ impl Throttle {
         if !claims.is_empty() {
             self.store.settle_reported(&mut claims, now).await;
         }
-        opens.into_iter().for_each(|(open, _)| only_look_after_refusal(&mut [open]));
+        opens.into_iter().for_each(|(open, _)| only_peek_after_refusal(&mut [open]));
     }
 }

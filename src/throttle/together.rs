@@ -1,6 +1,6 @@
 //! Several requests that are decided together: all pass, or none takes anything.
 
-use super::open::{Open, leave_closed, only_look, only_look_after_refusal};
+use super::open::{Open, leave_closed, only_peek, only_peek_after_refusal};
 use super::request_limit::RequestLimit;
 use super::{Taken, Throttle};
 use crate::limit::Mode;
@@ -41,8 +41,8 @@ impl Throttle {
     /// decides about a bucket once.
     async fn take_once(&self, opens: &mut [&mut Open<'_>], moment: Moment) -> Taken {
         match opens.iter().any(|open| open.is_void) {
-            true => opens.iter_mut().flat_map(|open| open.claims()).for_each(only_look),
-            false => only_look_after_refusal(opens),
+            true => opens.iter_mut().flat_map(|open| open.claims()).for_each(only_peek),
+            false => only_peek_after_refusal(opens),
         }
         let mut claims: Vec<_> = opens.iter_mut().flat_map(|open| open.claims()).collect();
         let mut asked_at = Vec::with_capacity(claims.len());
@@ -70,7 +70,7 @@ impl Throttle {
             asked_at.push(same.unwrap_or(index));
         }
         if claims.iter().any(|claim| claim.decision().is_some()) {
-            claims.iter_mut().for_each(|claim| only_look(claim));
+            claims.iter_mut().for_each(|claim| only_peek(claim));
         }
         let asked = claims.iter_mut().enumerate();
         let asked =

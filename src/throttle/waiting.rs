@@ -199,7 +199,7 @@ mod tests {
         let held = claims.pop();
         drop(held);
         let one = BucketAsk { spec, key: &Key::of([None]).into(), ask };
-        assert_eq!(store.peek(&one, came.present()).await.unwrap().remaining, 0);
+        assert_eq!(store.look(&one, came.present()).await.unwrap().remaining, 0);
     }
 
     #[tokio::test(start_paused = true)]

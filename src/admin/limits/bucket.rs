@@ -139,7 +139,7 @@ impl Admin {
     /// Asks a bucket. With `is_here`, asks the bucket of this process, which decides while Redis is away.
     async fn look(&self, ask: &BucketAsk<'_>, is_here: bool) -> Result<Decision, CallError> {
         let (store, now) = (self.store().await, self.process.clock.now());
-        if is_here { Ok(store.peek_here(ask, now)) } else { store.peek(ask, now).await }
+        if is_here { Ok(store.look_here(ask, now)) } else { store.look(ask, now).await }
     }
 
     /// The milliseconds until the bucket is full again. `None` for slots: a slot is free when its request ends, and

@@ -184,7 +184,7 @@ async fn a_sliding_log_gives_back_its_own_entries(bench: &Bench) {
         receipts.push(bench.noted(patient).await);
     }
     let next = async || {
-        let look = bench.store.peek(&one, Bench::now()).await.unwrap();
+        let look = bench.store.look(&one, Bench::now()).await.unwrap();
         let Outcome::Reject { retry_after } = look.outcome else { panic!("{look:?}") };
         retry_after
     };
@@ -222,7 +222,7 @@ async fn a_look_takes_nothing(bench: &Bench) {
     let (spec, key) = (limit("per-client"), key("192.0.2.1"));
     let one = ask(&spec, &key, 1);
     for _ in 0..3 {
-        let look = bench.store.peek(&one, Bench::now()).await.unwrap();
+        let look = bench.store.look(&one, Bench::now()).await.unwrap();
         assert_eq!(look, Decision { outcome: Outcome::Allow, remaining: 1 });
     }
     // A regression: in Redis a limit in shadow took.
@@ -233,7 +233,7 @@ async fn a_look_takes_nothing(bench: &Bench) {
         }
     }
     bench.take(one).await;
-    let look = bench.store.peek(&one, Bench::now()).await.unwrap();
+    let look = bench.store.look(&one, Bench::now()).await.unwrap();
     let Outcome::Reject { retry_after } = look.outcome else { panic!("{look:?}") };
     bench.assert_wait(retry_after, HOUR);
 }

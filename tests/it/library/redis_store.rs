@@ -76,7 +76,7 @@ async fn what_a_cut_request_took_is_known_before_all_is_settled() {
     drop(asking);
     bench.store.settled().await;
     let now = Timestamp::from_micros(5_000_000_000).unwrap();
-    assert_eq!(bench.store.peek(&one, now).await.unwrap().remaining, 9);
+    assert_eq!(bench.store.look(&one, now).await.unwrap().remaining, 9);
 }
 
 #[tokio::test]
@@ -153,7 +153,7 @@ async fn a_key_of_another_type_is_its_limits_error_alone() {
     let answer = bench.try_decide(&[ask(&odd, &ip, 2), ask(&good, &ip, 10)]).await;
     assert_eq!(answer, Err(Unavailable { by: 0 }));
 
-    let look = bench.store.peek(&ask(&odd, &ip, 2), Timestamp::MAX).await;
+    let look = bench.store.look(&ask(&odd, &ip, 2), Timestamp::MAX).await;
     assert!(matches!(look, Err(CallError::UnusableKey(_))));
     assert_eq!(bench.shared.counters().redis_up, Some(true));
     assert_eq!(bench.server.run::<String>(&["TYPE", "tidegate:{203.0.113.7}:odd"]), "list");

@@ -168,7 +168,7 @@ impl Bench {
     }
 
     pub(crate) async fn left(&self, ask: BucketAsk<'_>) -> u64 {
-        self.store.peek(&ask, Self::now()).await.unwrap().remaining
+        self.store.look(&ask, Self::now()).await.unwrap().remaining
     }
 
     /// The same outcome, but that the wait may be shorter by the time that went on in Redis, to the

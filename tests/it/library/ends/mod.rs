@@ -216,7 +216,7 @@ impl World {
         for kind in 0..KINDS {
             let ask = Ask { max_wait: MaxWait::NONE, takes: false, ..self.ask(kind, 1) };
             let one = BucketAsk { spec: &self.specs[kind], key: &self.key, ask };
-            let missing = WIDE - self.bench.store.peek(&one, self.now()).await.unwrap().remaining;
+            let missing = WIDE - self.bench.store.look(&one, self.now()).await.unwrap().remaining;
             let (model, came_back) = (self.models[kind], self.came_back(kind));
             let name = &self.specs[kind].name;
             prop_assert!(missing + came_back >= model.used, "{name}: {missing}, {model:?}");

@@ -117,7 +117,7 @@ async fn limits_in_several_slots_take_all_or_nothing() {
         bench.store.settled().await;
     }
     for (spec, key) in [(&wide, &a), (&other, &c)] {
-        let left = bench.store.peek(&ask(spec, key, 10), super::now()).await.unwrap().remaining;
+        let left = bench.store.look(&ask(spec, key, 10), super::now()).await.unwrap().remaining;
         assert_eq!(left, 8, "a refused request took from {}", spec.name);
     }
 }
@@ -147,7 +147,7 @@ async fn a_client_that_leaves_gets_back_what_one_slot_gave() {
     let has_given = async {
         until("one has given", async || stored(&cluster, 0, "*:given") > 0).await;
         // The answer is on its way to the same thread.
-        bench.store.peek(&ask(&limit("other"), &a, 10), super::now()).await.unwrap();
+        bench.store.look(&ask(&limit("other"), &a, 10), super::now()).await.unwrap();
     };
     tokio::select! {
         answer = bench.decide(&asks) => panic!("{answer:?}"),
@@ -155,7 +155,7 @@ async fn a_client_that_leaves_gets_back_what_one_slot_gave() {
     }
     cluster.servers[1].resume();
     bench.store.settled().await;
-    let left = bench.store.peek(&asks[0], super::now()).await.unwrap().remaining;
+    let left = bench.store.look(&asks[0], super::now()).await.unwrap().remaining;
     assert_eq!(left, 10);
 }
 
@@ -172,7 +172,7 @@ async fn a_limit_that_rejects_without_its_server_costs_the_others_nothing() {
         assert_eq!(answer.err(), Some(tidegate::store::Unavailable { by: 1 }));
     }
     bench.store.settled().await;
-    let left = bench.store.peek(&ask(&kept, &b, 10), super::now()).await.unwrap().remaining;
+    let left = bench.store.look(&ask(&kept, &b, 10), super::now()).await.unwrap().remaining;
     assert_eq!(left, 10);
 }
 
@@ -189,7 +189,7 @@ async fn a_flood_that_one_slot_refuses_takes_nothing_from_the_others() {
     bench.store.settled().await;
     for _ in 0..50 {
         assert!(!bench.decide(&asks).await.unwrap().verdict.passes());
-        let left = bench.store.peek(&asks[1], super::now()).await.unwrap().remaining;
+        let left = bench.store.look(&asks[1], super::now()).await.unwrap().remaining;
         assert_eq!(left, 999);
     }
     assert_eq!(bench.shared.counters().known_refusals, 50);
@@ -363,7 +363,7 @@ async fn scripts_and_connections_that_are_gone_come_back() {
     }
     bench.until_all_decide(&keys).await;
     for name in &keys {
-        let left = bench.store.peek(&ask(&spec, &key(name), 10), super::now()).await.unwrap();
+        let left = bench.store.look(&ask(&spec, &key(name), 10), super::now()).await.unwrap();
         assert_eq!(left.remaining, 6, "{name}");
     }
 }

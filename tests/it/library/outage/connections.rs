@@ -49,9 +49,9 @@ async fn one_connection_that_falls_silent_is_made_again() {
     let one = ask(&spec, &key, 1);
     mute.store(true, Ordering::SeqCst);
     let max_wait = Instant::now() + PATIENCE;
-    assert!(bench.store.peek(&one, now()).await.is_err(), "nothing was muted");
-    while bench.store.peek(&one, now()).await.is_err() {
-        other.peek(&one, now()).await.unwrap();
+    assert!(bench.store.look(&one, now()).await.is_err(), "nothing was muted");
+    while bench.store.look(&one, now()).await.is_err() {
+        other.look(&one, now()).await.unwrap();
         assert!(Instant::now() < max_wait, "the silent connection is still in use");
     }
     assert_eq!(bench.log.text(), "");

@@ -76,7 +76,7 @@ async fn a_node_limit_gives_back_what_redis_refuses() {
         assert!(matches!(answer.verdict, Verdict::Refuse { by: 1, .. }));
         assert_eq!(answer.remaining(0), 9);
     }
-    assert_eq!(bench.store.peek(&asks[0], now()).await.unwrap().remaining, 9);
+    assert_eq!(bench.store.look(&asks[0], now()).await.unwrap().remaining, 9);
     let keys: Vec<String> = server.run(&["KEYS", "*:node"]);
     assert!(keys.is_empty(), "a node's bucket stays in the process");
 }
@@ -105,7 +105,7 @@ async fn a_client_that_leaves_leaves_its_tokens_in_the_process() {
     server.pause();
     let (node, cluster, key) = (node("node"), limit("cluster"), key("192.0.2.1"));
     let asks = [ask(&node, &key, 10), ask(&cluster, &key, 10)];
-    let left = || bench.store.peek(&asks[0], now());
+    let left = || bench.store.look(&asks[0], now());
     {
         let mut request = std::pin::pin!(decide(&bench.store, &asks, now()));
         let first_poll = std::future::poll_fn(|context| {

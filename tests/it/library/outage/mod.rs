@@ -136,7 +136,7 @@ impl Bench {
 /// Waits until Redis decides on this key for a worker.
 async fn until_decides(store: &Arc<Store>, name: &str) {
     let spec = limit("first");
-    let decides = async || store.peek(&ask(&spec, &key(name), 1), now()).await.is_ok();
+    let decides = async || store.look(&ask(&spec, &key(name), 1), now()).await.is_ok();
     until(&format!("Redis decides on {name}"), decides).await;
 }
 

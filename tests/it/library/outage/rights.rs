@@ -63,7 +63,7 @@ async fn a_right_that_one_limit_lacks_is_that_limits_error() {
         assert_eq!(both.remaining(1), left + 2);
         assert_eq!(bench.decide(&[lacks]).await.unwrap().decisions, [None]);
     }
-    assert_eq!(bench.store.peek(&works, now()).await.unwrap().remaining, 2, "Redis has counted");
+    assert_eq!(bench.store.look(&works, now()).await.unwrap().remaining, 2, "Redis has counted");
     let text = bench.log.text();
     assert_eq!(bench.log.count("key refused by redis"), 1, "{text}");
     assert!(text.contains("limit=list") && text.contains("can't run this command"), "{text}");

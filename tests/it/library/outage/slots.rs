@@ -52,7 +52,7 @@ async fn a_settlement_finds_a_slot_that_moves() {
     }
     bench.store.settled().await;
     for one in asks {
-        assert_eq!(bench.store.peek(&one, super::now()).await.unwrap().remaining, 6);
+        assert_eq!(bench.store.look(&one, super::now()).await.unwrap().remaining, 6);
     }
     assert_eq!(bench.shared.counters().unsettled, 0);
 }

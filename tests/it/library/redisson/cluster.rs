@@ -43,6 +43,6 @@ async fn a_name_with_odd_braces_breaks_no_call_but_its_own() {
             assert_eq!(deciders(&answer), [None, Some(Decider::Redis)], "{name}");
         }
     }
-    let left = store.peek(&bucket_ask(&bucket, &key, 10), now()).await.unwrap();
+    let left = store.look(&bucket_ask(&bucket, &key, 10), now()).await.unwrap();
     assert_eq!(left.remaining, 1);
 }

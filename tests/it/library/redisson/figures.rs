@@ -36,7 +36,7 @@ async fn with_a_rate_figures_are_set_only_where_there_are_none() {
     let bench = Bench::start();
     let params = |rate: &str| Params::new(Some(rate.parse().unwrap()), Sharing::Overall).unwrap();
     let (spec, none) = (limiter("orders"), no_key());
-    bench.store.peek(&ask_with(&spec, &none, 1, params("7/10m")), now()).await.unwrap();
+    bench.store.look(&ask_with(&spec, &none, 1, params("7/10m")), now()).await.unwrap();
     assert!(bench.keys().is_empty(), "a look writes nothing");
     bench.decide(&[ask_with(&spec, &none, 1, params("7/10m"))]).await;
     bench.decide(&[ask_with(&spec, &none, 1, params("9/s"))]).await;

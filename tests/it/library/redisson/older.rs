@@ -64,7 +64,7 @@ async fn is_refused(bench: &Bench, ask: BucketAsk<'_>, name: &str) {
     for ask in [ask, ask, waits] {
         assert_eq!(bench.try_decide(&[ask]).await, Err(Unavailable { by: 0 }), "{name}");
     }
-    assert!(bench.store.peek(&ask, now()).await.is_err(), "{name}");
+    assert!(bench.store.look(&ask, now()).await.is_err(), "{name}");
     bench.store.settle(&ask, Difference::More(1), Receipt::NONE, now());
     bench.store.settled().await;
     assert_eq!(contents(bench), before, "{name}: nothing is written");

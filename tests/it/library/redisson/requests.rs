@@ -265,7 +265,7 @@ async fn a_flood_that_another_limit_refuses_takes_no_permits() {
             bench.store.settled().await;
         }
         bench.server.run::<()>(&["HSET", "all", "rate", "100"]);
-        assert_eq!(bench.store.peek(&asks[1], now()).await.unwrap().remaining, 1, "{name}");
+        assert_eq!(bench.store.look(&asks[1], now()).await.unwrap().remaining, 1, "{name}");
     }
 }
 
