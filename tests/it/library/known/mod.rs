@@ -11,7 +11,7 @@ use tidegate::limit::decision::{Outcome, Verdict};
 use tidegate::limit::time::Timestamp;
 use tidegate::limit::waiting::MaxWait;
 use tidegate::limit::{Mode, Scope};
-use tidegate::settings::{LimitSpec, OnStoreError};
+use tidegate::settings::{LimitSpec, OnStoreError, StoreSpec};
 use tidegate::store::{BucketAsk, BucketKey, ProcessStore, Store};
 
 use crate::support::algorithms::{leaky, log, rolling, sliding, slots};
@@ -197,6 +197,26 @@ async fn without_redis_nothing_is_known() {
             assert!(bench.decide(&[bench.drained()], after).await.verdict.passes(), "{after:?}");
         }
     }
+}
+
+/// One answer that is late breaks no connection, and Redis does not count as away. But those who decide without it must
+/// not refuse by what it said before.
+#[tokio::test]
+async fn after_a_question_that_is_lost_the_next_request_asks() {
+    let mut bench = Bench::start();
+    bench.spec.on_store_error = OnStoreError::Allow;
+    let patience = StoreSpec { timeout: 2 * SECOND, ..store_spec(location(&bench.server.url())) };
+    (bench.shared, bench.store) = stores(&patience);
+    let one = bench.drained();
+    bench.decide(&[one], Duration::ZERO).await;
+    assert!(bench.asked(&[one], Duration::ZERO).await);
+    assert!(!bench.asked(&[one], SECOND).await, "it is known");
+    bench.server.pause();
+    assert!(bench.decide(&[one], 2 * SECOND).await.verdict.passes(), "Redis did not answer");
+    bench.server.resume();
+    assert_eq!(bench.shared.counters().redis_up, Some(true));
+    assert!(bench.asked(&[one], 2 * SECOND).await, "nothing is known any more");
+    assert!(!bench.asked(&[one], 2 * SECOND).await, "over the same connection");
 }
 
 #[tokio::test]
