@@ -23,7 +23,7 @@ use tidegate::request::key::{Token, View};
 use tidegate::request::path::NormalPath;
 use tidegate::request::route::PathParams;
 use tidegate::settings::{CostSpec, Figures, KeyDisplay, LimitSpec, Settings};
-use tidegate::store::{self, Claim, Moment, ProcessStore, Store};
+use tidegate::store::{self, Claim, ClockReading, ProcessStore, Store};
 use tokio::time::Instant;
 
 #[global_allocator]
@@ -168,7 +168,7 @@ mod decide {
                 .map(|(spec, key)| Claim::new(&store, spec, key.clone().into(), ask(spec)))
                 .collect();
             let mut all: SmallVec<[&mut Claim<'_>; 4]> = claims.iter_mut().collect();
-            at_once(store.take(&mut all, Moment { time: now, at: began })).unwrap();
+            at_once(store.take(&mut all, ClockReading { time: now, at: began })).unwrap();
             drop(all);
             store::verdict(&claims)
         };

@@ -23,7 +23,7 @@ use tidegate::limit::decide::Ask;
 use tidegate::limit::key::Key;
 use tidegate::limit::time::Timestamp;
 use tidegate::settings::{KeyDisplay, LimitSpec, OnStoreError, RedisUrl, StoreLocation, StoreSpec};
-use tidegate::store::{Claim, Moment, ProcessStore, Store};
+use tidegate::store::{Claim, ClockReading, ProcessStore, Store};
 use tokio::task::LocalSet;
 use tokio::time::Instant;
 
@@ -224,7 +224,7 @@ impl Ours {
         let claim = |spec| Claim::new(&self.store, spec, self.keys[place].clone().into(), ask);
         let mut claims: Vec<_> = specs.iter().take(limits).map(claim).collect();
         let mut all: Vec<_> = claims.iter_mut().collect();
-        let now = Moment::now(Timestamp::from_micros(1_700_000_000_000_000).unwrap());
+        let now = ClockReading::now(Timestamp::from_micros(1_700_000_000_000_000).unwrap());
         self.store.take(&mut all, now).await.unwrap();
     }
 }

@@ -98,7 +98,7 @@ mod tests {
     use crate::limit::key::Key;
     use crate::settings::testing::settings_with;
     use crate::settings::{Figures, KeyDisplay};
-    use crate::store::{Claim, Moment, ProcessStore, Store};
+    use crate::store::{Claim, ClockReading, ProcessStore, Store};
 
     #[test]
     fn a_request_ends_once_or_by_itself() {
@@ -125,7 +125,7 @@ mod tests {
         let store =
             Store::new(ProcessStore::new(&settings.store), &settings.store, KeyDisplay::Plain);
         let mut claim = Claim::new(&store, spec, Key::of([None]).into(), Ask::for_one(algorithm));
-        store.take_locally(&mut [&mut claim], Moment::now(Timestamp::MIN));
+        store.take_locally(&mut [&mut claim], ClockReading::now(Timestamp::MIN));
         Permit::from_iter(claim.take_held())
     }
 

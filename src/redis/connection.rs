@@ -106,11 +106,11 @@ struct ConnectionFailures {
 
 impl RedisConnection {
     /// Begins to connect. Makes the connection again if it breaks, until this is dropped.
-    pub(super) fn keep(server: RedisServer) -> Self {
+    pub(super) fn begin(server: RedisServer) -> Self {
         let (sender, link) = watch::channel(Link::Connecting);
         let server = Arc::new(server);
-        let kept = Arc::clone(&server);
-        let keeper = tokio::spawn(async move { kept.keep(&sender).await });
+        let its = Arc::clone(&server);
+        let keeper = tokio::spawn(async move { its.stay_connected(&sender).await });
         Self { link, server, _keeper: AbortOnDropHandle::new(keeper) }
     }
 
@@ -236,7 +236,7 @@ impl ConnectionFailures {
 }
 
 impl RedisServer {
-    async fn keep(&self, link: &watch::Sender<Link>) {
+    async fn stay_connected(&self, link: &watch::Sender<Link>) {
         let health = &self.node.health;
         let mut pause = FIRST_PAUSE;
         let mut phase = None;

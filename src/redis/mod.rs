@@ -29,4 +29,4 @@ pub use self::nodes::ClusterServer;
 pub(crate) use self::nodes::RedisNodes;
 pub(crate) use self::program::Program;
 pub(crate) use self::router::Router;
-pub(crate) use self::topology::{keep_map, server_of};
+pub(crate) use self::topology::{follow_map, server_of};

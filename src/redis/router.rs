@@ -182,7 +182,7 @@ impl Router {
             made: Arc::clone(&self.made),
             number: AtomicU64::new(0),
         };
-        let begin = || Arc::new(RedisConnection::keep(server()));
+        let begin = || Arc::new(RedisConnection::begin(server()));
         Arc::clone(self.connections.lock().entry(node.id).or_insert_with(begin))
     }
 }

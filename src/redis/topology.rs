@@ -29,7 +29,7 @@ const FIRST: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Keeps the map of the hash slots right for as long as the worker runs.
-pub(crate) async fn keep_map(nodes: Arc<RedisNodes>) {
+pub(crate) async fn follow_map(nodes: Arc<RedisNodes>) {
     loop {
         let permit = nodes.health.permit_to_try().await;
         let is_known = !nodes.map().owners().is_empty();

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::access::Store;
 use super::bucket::{BucketAsk, KeyLocation, Source};
-use super::grant::{Grant, Moment, WaitingGrant};
+use super::grant::{ClockReading, Grant, WaitingGrant};
 use super::name::BucketKey;
 use crate::limit::Mode;
 use crate::limit::algorithm::{Algorithm, Receipt};
@@ -201,24 +201,29 @@ impl<'p> Claim<'p> {
     }
 
     /// Makes a grant of the tokens that a bucket has noted. The grant goes back if the request does not go on.
-    pub(super) fn hold(&mut self, store: &Arc<Store>, moment: Moment) {
+    pub(super) fn hold(&mut self, store: &Arc<Store>, reading: ClockReading) {
         let Some(receipt) = self.receipt.take() else { return };
         let source = match self.decider() {
             Some(Decider::Redis) => Source::Redis(receipt.receipt),
             _ => Source::Process(receipt),
         };
-        self.held = Some(self.grant(source, store, moment));
+        self.held = Some(self.grant(source, store, reading));
     }
 
     /// A grant of what `source` gives for the claim. For a slot or permits, the grant is made before Redis is asked: if
     /// the answer is lost, Redis may have given them.
-    pub(super) fn grant(&self, source: Source, store: &Arc<Store>, moment: Moment) -> Box<Grant> {
+    pub(super) fn grant(
+        &self,
+        source: Source,
+        store: &Arc<Store>,
+        reading: ClockReading,
+    ) -> Box<Grant> {
         // If no permit to wait was free, the longest wait of this request is zero. A settlement needs the limit's
         // `wait`, because other requests may wait after this one.
         let ask = Ask { max_wait: self.spec.wait, ..self.ask };
         let (store, spec) = (Arc::clone(store), Arc::clone(self.spec));
         let waiting = self.waiting(&source, &store);
-        Box::new(Grant { store, spec, key: self.key.clone(), ask, moment, source, waiting })
+        Box::new(Grant { store, spec, key: self.key.clone(), ask, reading, source, waiting })
     }
 
     /// The moment until which the request waits. `None` if the bucket that has decided has no queue.
@@ -263,7 +268,7 @@ impl<'p> Claim<'p> {
     /// What the claim holds cannot go back any more.
     pub(super) fn spend(&mut self) {
         self.receipt = None;
-        self.held.take().into_iter().for_each(|mut grant| grant.keep());
+        self.held.take().into_iter().for_each(|mut grant| grant.spend());
     }
 
     /// Another limit refuses the request. Gives back what the claim holds, and adds it to `remaining`. Returns whether

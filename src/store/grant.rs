@@ -1,4 +1,4 @@
-//! What a limit gave for a request. A [`Grant`] has three ends: it is kept ([`Grant::keep`]), it is settled by what the
+//! What a limit gave for a request. A [`Grant`] has three ends: it is spent ([`Grant::spend`]), it is settled by what the
 //! request used ([`Grant::settle_at`]), or it is dropped and goes back ([`Grant::go_back`]).
 
 use std::fmt;
@@ -20,14 +20,14 @@ use crate::settings::LimitSpec;
 
 /// A time, and the [`Instant`] at which it was read. From both the present time can be calculated.
 #[derive(Clone, Copy, Debug)]
-pub struct Moment {
+pub struct ClockReading {
     /// The time, by the process's steady clock.
     pub time: Timestamp,
     /// When `time` was read.
     pub at: Instant,
 }
 
-impl Moment {
+impl ClockReading {
     /// The present moment. `time` is the present time by the steady clock.
     pub fn now(time: Timestamp) -> Self {
         Self { time, at: Instant::now() }
@@ -38,7 +38,7 @@ impl Moment {
         self.time_at(Instant::now())
     }
 
-    /// The time at `now`, which is not before [`Moment::at`].
+    /// The time at `now`, which is not before [`ClockReading::at`].
     pub(super) fn time_at(&self, now: Instant) -> Timestamp {
         self.time.plus(now.duration_since(self.at))
     }
@@ -52,7 +52,7 @@ pub struct Grant {
     pub(super) key: BucketKey,
     /// What was asked, with the limit's own longest wait.
     pub(crate) ask: Ask,
-    pub(super) moment: Moment,
+    pub(super) reading: ClockReading,
     pub(super) source: Source,
     /// `None` if the request does not wait, or the limit has no queue.
     pub(super) waiting: Option<WaitingGrant>,
@@ -74,7 +74,7 @@ impl Grant {
     }
 
     /// Ends the grant: the request has used exactly what it took. A slot stays held until the grant is dropped.
-    pub fn keep(&mut self) {
+    pub fn spend(&mut self) {
         if !self.is_slot() {
             self.end();
         }
@@ -104,7 +104,7 @@ impl Grant {
     }
 
     pub(crate) fn present(&self) -> Timestamp {
-        self.moment.present()
+        self.reading.present()
     }
 
     /// Ends the grant at the time `now`. `used` says how much more or less the request used than it took.

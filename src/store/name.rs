@@ -79,7 +79,7 @@ impl BucketName<'_> {
 }
 
 /// The key that the bucket's name has: the shown key, or its hash if the shown key is long.
-pub(crate) fn kept(key: &Key) -> Cow<'_, Key> {
+pub(crate) fn bounded(key: &Key) -> Cow<'_, Key> {
     match key.as_bytes().len() <= LONGEST {
         true => Cow::Borrowed(key),
         false => Cow::Owned(Key::of_hash(&hash(key.as_bytes()))),
@@ -88,7 +88,7 @@ pub(crate) fn kept(key: &Key) -> Cow<'_, Key> {
 
 /// The text of a shown key as it stands between the braces.
 pub(crate) fn stored_text(key: &Key) -> Cow<'_, str> {
-    match kept(key) {
+    match bounded(key) {
         Cow::Borrowed(key) => Cow::Borrowed(key.as_str()),
         Cow::Owned(key) => Cow::Owned(key.as_str().to_owned()),
     }

@@ -26,7 +26,7 @@ use tokio::time::{Instant, timeout_at};
 use super::access::Store;
 use super::bucket::Source;
 use super::claim::{Claim, ClaimFailure, verdict};
-use super::grant::{Grant, Moment};
+use super::grant::{ClockReading, Grant};
 use super::known::{self, Located};
 use super::script::{CallAsk, Redis, new_id};
 use crate::limit::Mode;
@@ -60,44 +60,48 @@ impl Store {
     pub async fn take(
         self: &Arc<Self>,
         claims: &mut [&mut Claim<'_>],
-        moment: Moment,
+        reading: ClockReading,
     ) -> Result<(), Unavailable> {
         if claims.iter().all(|claim| claim.location.is_none()) {
-            self.take_locally(claims, moment);
+            self.take_locally(claims, reading);
             return Ok(());
         }
-        if self.decide_as_known(claims, moment) {
+        if self.decide_as_known(claims, reading) {
             return Ok(());
         }
         let Some(redis) = &self.redis else { return Ok(()) };
         let (store, receipts, deadline) = (self, receipt_use(claims), redis.router.deadline());
-        let asking = Asking { store, redis, moment, deadline, receipts };
+        let asking = Asking { store, redis, reading, deadline, receipts };
         // Boxed: otherwise the futures of requests without Redis would also have its size.
         Box::pin(asking.take(claims)).await
     }
 
     /// Like [`Store::take`], but with the buckets of this process alone.
-    pub(crate) fn take_locally(self: &Arc<Self>, claims: &mut [&mut Claim<'_>], moment: Moment) {
+    pub(crate) fn take_locally(
+        self: &Arc<Self>,
+        claims: &mut [&mut Claim<'_>],
+        reading: ClockReading,
+    ) {
         let receipts = receipt_use(claims);
-        let verdict = self.decide_here(claims, receipts, self.both(moment.time));
+        let verdict = self.decide_here(claims, receipts, self.both(reading.time));
         for claim in claims.iter_mut().filter(|claim| claim.may_come_back(verdict)) {
-            claim.hold(self, moment);
+            claim.hold(self, reading);
         }
     }
 
     /// Decides on a request whose refusal is known. Returns whether it is.
-    fn decide_as_known(&self, claims: &mut [&mut Claim<'_>], moment: Moment) -> bool {
+    fn decide_as_known(&self, claims: &mut [&mut Claim<'_>], reading: ClockReading) -> bool {
         if !claims.iter().all(|claim| may_be_known(claim)) {
             return false;
         }
         let limits = claims.iter().filter_map(|it| Some((it.question(), it.location?)));
-        let decisions = self.known.look_up(&self.shared.memory, limits, moment.time);
+        let decisions = self.known.look_up(&self.shared.memory, limits, reading.time);
         let Some(decisions) = decisions else { return false };
         let mut decisions = decisions.into_iter();
         for claim in claims {
             match claim.location.and_then(|_| decisions.next()) {
                 Some(decision) => claim.decide(decision, Decider::Known, None),
-                None => drop(self.decide_by_look(claim, moment.time)),
+                None => drop(self.decide_by_look(claim, reading.time)),
             }
         }
         self.shared.known_refusals.fetch_add(1, Ordering::Relaxed);
@@ -150,7 +154,7 @@ impl Store {
 struct Asking<'q> {
     store: &'q Arc<Store>,
     redis: &'q Redis,
-    moment: Moment,
+    reading: ClockReading,
     /// Redis must have answered all calls before this.
     deadline: Instant,
     receipts: ReceiptUse,
@@ -182,9 +186,9 @@ impl Asking<'_> {
             return;
         }
         // The request may have waited for Redis since `moment.time`. That older time would set buckets back.
-        let now = self.store.both(self.moment.present());
+        let now = self.store.both(self.reading.present());
         self.store.decide_here(&mut here, ReceiptUse::Needed, now);
-        here.iter_mut().for_each(|claim| claim.hold(self.store, self.moment));
+        here.iter_mut().for_each(|claim| claim.hold(self.store, self.reading));
     }
 
     /// Asks the buckets in Redis. All calls are sent at the same time.
@@ -200,7 +204,7 @@ impl Asking<'_> {
             self.call(call, has_refused, receipts).await;
             if !is_last {
                 // The client may leave before the other calls are answered. Then this call's tokens go back.
-                call.iter_mut().for_each(|claim| claim.hold(self.store, self.moment));
+                call.iter_mut().for_each(|claim| claim.hold(self.store, self.reading));
             }
         });
         all(asking).await;
@@ -219,7 +223,7 @@ impl Asking<'_> {
             let (one, by) = (slice::from_mut(claim), Some(self.deadline));
             // Boxed, because few requests come here, and others need no room for this future.
             Box::pin(self.call_once(one, has_refused, ReceiptUse::Needed, by)).await;
-            claim.hold(self.store, self.moment);
+            claim.hold(self.store, self.reading);
         }
     }
 
@@ -267,7 +271,7 @@ impl Asking<'_> {
     /// A grant of a slot, made before Redis is asked for the slot. `None` for all but concurrency limits.
     fn grant_slot(&self, claim: &Claim<'_>, verb: Verb) -> Option<Box<Grant>> {
         let slot = (verb == Verb::Take).then(|| self.redis.name_slot(&claim.question()))??;
-        Some(claim.grant(Source::Slot(slot), self.store, self.moment))
+        Some(claim.grant(Source::Slot(slot), self.store, self.reading))
     }
 
     /// Asks the Redisson limiters. Those with a key come first: they refuse a single client, and the others would then
@@ -288,7 +292,7 @@ impl Asking<'_> {
 
     async fn ask_limiter(&self, claim: &mut Claim<'_>, verb: Verb) {
         let id = new_id();
-        let grant = || claim.grant(Source::Limiter(id), self.store, self.moment);
+        let grant = || claim.grant(Source::Limiter(id), self.store, self.reading);
         // The grant is made before Redis is asked. If the answer is lost, its permits go back.
         let grant = (verb == Verb::Take).then(grant);
         match self.redis.limiters.ask(&claim.question(), verb, &id, self.deadline).await {
@@ -341,7 +345,7 @@ impl Asking<'_> {
             if !takes {
                 self.give_back(claim);
             } else if claim.may_come_back(verdict) {
-                claim.hold(self.store, self.moment);
+                claim.hold(self.store, self.reading);
             } else {
                 claim.spend();
             }
@@ -349,7 +353,7 @@ impl Asking<'_> {
     }
 
     fn give_back(&self, claim: &mut Claim<'_>) {
-        claim.hold(self.store, self.moment);
+        claim.hold(self.store, self.reading);
         if claim.give_back() {
             // A refusal that was noted meanwhile may not hold any more.
             self.store.known.forget(&self.store.shared.memory, &claim.question());
@@ -364,7 +368,7 @@ impl Asking<'_> {
         let in_redis = claims.iter().filter(|claim| claim.location.is_some());
         let answers: Option<PerAsk<_>> = in_redis.map(|claim| redis_answer(claim)).collect();
         if let Some(answers) = answers {
-            self.store.known.note(&self.store.shared.memory, &answers, self.moment.time);
+            self.store.known.note(&self.store.shared.memory, &answers, self.reading.time);
         }
     }
 }

@@ -71,7 +71,7 @@ pub(crate) enum NotCounted<'p> {
 }
 
 /// How a limit counts a request.
-pub(crate) struct Applied<'f, 'p> {
+pub(crate) struct AppliedLimit<'f, 'p> {
     /// The limit, or that of the request's plan if the plan has the figures.
     pub(crate) spec: &'p Arc<LimitSpec>,
     pub(crate) figures: &'f Figures,
@@ -88,7 +88,7 @@ pub(crate) struct Applied<'f, 'p> {
     pub(crate) cost: Option<Cost>,
 }
 
-impl<'f, 'p: 'f> Applied<'f, 'p> {
+impl<'f, 'p: 'f> AppliedLimit<'f, 'p> {
     /// How `limit` counts a request with this key and this plan. `running` are the figures of an override that was set
     /// while the process runs.
     ///
@@ -132,11 +132,11 @@ pub(crate) fn applied<'p>(
     rule: Option<&'p PlanRule>,
     request: &View<'_>,
     now: Now,
-) -> Result<(Key, Applied<'p, 'p>), NotCounted<'p>> {
+) -> Result<(Key, AppliedLimit<'p, 'p>), NotCounted<'p>> {
     let key = read_key(spec, request)?;
     let mut read = None;
     let plan = read_plan(spec, request, (rule, &mut read))?;
-    let applied = Applied::of(spec, &key, plan, None, request, now)?;
+    let applied = AppliedLimit::of(spec, &key, plan, None, request, now)?;
     Ok((key, applied))
 }
 
@@ -190,8 +190,9 @@ fn apply<'p>(
     let running = store.running_figures(spec, &key);
     let figures = running.as_ref().map(|running| &running.figures);
     let plan = read_plan(spec, request, plan)?;
-    let applied = Applied::of(spec, key.plain(), plan, figures, request, now)?;
-    let Applied { spec, algorithm, of, candidate, cost: Some(cost), key_name, .. } = applied else {
+    let applied = AppliedLimit::of(spec, key.plain(), plan, figures, request, now)?;
+    let AppliedLimit { spec, algorithm, of, candidate, cost: Some(cost), key_name, .. } = applied
+    else {
         return Ok(());
     };
     let takes = request.cost != Some(0);

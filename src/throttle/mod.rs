@@ -30,7 +30,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use self::gather::gather;
-pub(crate) use self::gather::{Applied, NotCounted, applied};
+pub(crate) use self::gather::{AppliedLimit, NotCounted, applied};
 pub use self::gather::{cost, largest_cost};
 use self::kept::KeptRejections;
 pub(crate) use self::open::Open;
@@ -55,7 +55,7 @@ use crate::observe::throttled::Throttled;
 use crate::observe::trace::LimitAnswers;
 use crate::request::key::View;
 use crate::settings::Settings;
-use crate::store::{Claim, Moment, Store, Unavailable};
+use crate::store::{Claim, ClockReading, Store, Unavailable};
 
 /// One worker's access to the limits.
 pub(crate) struct Throttle {
@@ -125,12 +125,12 @@ impl Throttle {
             return Ok(Admission::default());
         }
         self.prepare(request, &mut open);
-        let moment = Moment::now(request.now);
+        let reading = ClockReading::now(request.now);
         let taken = match self.store.is_local() {
-            true => Ok(self.take_here(&mut open, moment)),
+            true => Ok(self.take_here(&mut open, reading)),
             false if open.limits.iter().all(RequestLimit::is_decided) => Ok(None),
             // Boxed, because requests whose buckets are in this process need no room for this future.
-            false => Box::pin(self.take(&mut open.claims(), moment)).await,
+            false => Box::pin(self.take(&mut open.claims(), reading)).await,
         };
         self.end(request, &mut open, taken, quotas, traced).await
     }
@@ -160,22 +160,22 @@ impl Throttle {
     }
 
     /// Asks the buckets of this process.
-    fn take_here(&self, open: &mut Open<'_>, moment: Moment) -> Option<Duration> {
+    fn take_here(&self, open: &mut Open<'_>, reading: ClockReading) -> Option<Duration> {
         let is_asked = open.limits.iter().any(|limit| !limit.is_decided());
-        self.store.take_locally(&mut open.claims(), moment);
-        is_asked.then(|| moment.at.elapsed())
+        self.store.take_locally(&mut open.claims(), reading);
+        is_asked.then(|| reading.at.elapsed())
     }
 
     /// Asks the store about claims on which nobody has decided yet.
-    async fn take(&self, claims: &mut [&mut Claim<'_>], moment: Moment) -> Taken {
+    async fn take(&self, claims: &mut [&mut Claim<'_>], reading: ClockReading) -> Taken {
         if claims.is_empty() {
             return Ok(None);
         }
-        self.store.take(claims, moment).await?;
+        self.store.take(claims, reading).await?;
         // Only the time of Redis's decisions is measured. While Redis is away, the process decides.
         let is_measured =
             self.store.is_local() || claims.iter().any(|claim| claim.is_decided_in_redis());
-        Ok(is_measured.then(|| moment.at.elapsed()))
+        Ok(is_measured.then(|| reading.at.elapsed()))
     }
 
     /// Ends a decision after the store was asked: makes one verdict, tells of it, and holds the request if it must wait.

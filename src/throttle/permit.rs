@@ -173,7 +173,7 @@ impl HeldGrant {
     fn end(&mut self, now: impl FnOnce(&Grant) -> Timestamp) {
         match self.difference() {
             Some(used) => self.grant.settle_at(used, now(&self.grant)),
-            None => self.grant.keep(),
+            None => self.grant.spend(),
         }
     }
 
@@ -253,7 +253,7 @@ mod tests {
     use crate::limit::time::Timestamp;
     use crate::settings::testing::settings_with;
     use crate::settings::{Figures, KeyDisplay};
-    use crate::store::{Claim, Moment, ProcessStore, Store};
+    use crate::store::{Claim, ClockReading, ProcessStore, Store};
 
     /// The grant of 4 tokens by a limit with a burst of 10 and these lines.
     fn held(lines: &str) -> HeldGrant {
@@ -264,7 +264,7 @@ mod tests {
         let store =
             Store::new(ProcessStore::new(&settings.store), &settings.store, KeyDisplay::Plain);
         let mut claim = Claim::new(&store, spec, Key::of([None]).into(), ask);
-        store.take_locally(&mut [&mut claim], Moment::now(Timestamp::MIN));
+        store.take_locally(&mut [&mut claim], ClockReading::now(Timestamp::MIN));
         Permit::from_iter(claim.take_held()).0.pop().unwrap()
     }
 

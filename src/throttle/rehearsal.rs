@@ -24,7 +24,7 @@ use crate::limit::time::Timestamp;
 use crate::plans::PlanRule;
 use crate::request::key::View;
 use crate::settings::{LimitSpec, Settings, StoreLocation, StoreSpec};
-use crate::store::{self, Claim, Moment, ProcessStore, Store};
+use crate::store::{self, Claim, ClockReading, ProcessStore, Store};
 
 /// The buckets of one rehearsal, and its requests that have not ended.
 pub(crate) struct Rehearsal {
@@ -104,7 +104,7 @@ impl Rehearsal {
         let mut open = Open::default();
         gather(specs, request, rule, &self.store, self.store.both(now), &mut open)?;
         open.prepare(request.client, &self.store, &self.waiting, now);
-        self.store.take_locally(&mut open.claims(), Moment::now(now));
+        self.store.take_locally(&mut open.claims(), ClockReading::now(now));
         let verdict = open.finish();
         if let Verdict::Pass { wait } = verdict {
             self.pass(&mut open, answer, now.plus(wait));
@@ -164,7 +164,7 @@ impl<'p> RehearsedRequest<'p> {
     pub(crate) fn limits(&self) -> impl Iterator<Item = RehearsedLimit<'_>> {
         self.limits.iter().filter_map(|limit| {
             let (Claim { spec, key, .. }, decision) = (&limit.claim, limit.claim.decision()?);
-            Some(RehearsedLimit { spec, key: store::kept(key.shown()), decision })
+            Some(RehearsedLimit { spec, key: store::bounded(key.shown()), decision })
         })
     }
 

@@ -8,7 +8,7 @@ use crate::limit::algorithm::Algorithm;
 use crate::limit::decide::PerAsk;
 use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
-use crate::store::Moment;
+use crate::store::ClockReading;
 
 /// The most limits of requests that are decided together.
 pub(crate) const MOST_LIMITS: usize = 1_000;
@@ -29,9 +29,9 @@ impl Throttle {
         if opens.len() > 1 {
             leave_closed(opens, &self.store, now);
         }
-        let moment = Moment::now(now);
+        let reading = ClockReading::now(now);
         opens.iter_mut().for_each(|open| open.is_void = is_void);
-        let taken = self.take_once(opens, moment).await;
+        let taken = self.take_once(opens, reading).await;
         note_repeated(opens);
         // The time of a question that nobody has asked for is not measured.
         Ok(taken?.filter(|_| !is_void))
@@ -39,7 +39,7 @@ impl Throttle {
 
     /// Asks about the same bucket become one ask, with the sum of their costs and the strictest of their figures: the store
     /// decides about a bucket once.
-    async fn take_once(&self, opens: &mut [&mut Open<'_>], moment: Moment) -> Taken {
+    async fn take_once(&self, opens: &mut [&mut Open<'_>], reading: ClockReading) -> Taken {
         match opens.iter().any(|open| open.is_void) {
             true => opens.iter_mut().flat_map(|open| open.claims()).for_each(only_peek),
             false => only_peek_after_refusal(opens),
@@ -76,7 +76,7 @@ impl Throttle {
         let asked =
             asked.filter(|(index, claim)| asked_at[*index] == *index && claim.decision().is_none());
         let mut asked: PerAsk<_> = asked.map(|(_, claim)| &mut **claim).collect();
-        let taken = self.take(&mut asked, moment).await?;
+        let taken = self.take(&mut asked, reading).await?;
         drop(asked);
         for (index, asked_at) in asked_at.into_iter().enumerate() {
             let (before, after) = claims.split_at_mut(index);

@@ -125,7 +125,7 @@ mod tests {
     use crate::limit::time::Timestamp;
     use crate::settings::testing::settings_with;
     use crate::settings::{Figures, KeyDisplay};
-    use crate::store::{BucketAsk, Claim, Moment, ProcessStore, Store};
+    use crate::store::{BucketAsk, Claim, ClockReading, ProcessStore, Store};
 
     fn name(text: &str) -> Name {
         Name::new(text).unwrap()
@@ -188,9 +188,9 @@ mod tests {
         let spec = &settings.limits[0];
         let Figures::Limited(algorithm) = spec.figures else { panic!("no figures") };
         let ask = Ask { max_wait: spec.wait, ..Ask::for_one(algorithm) };
-        let came = Moment::now(Timestamp::from_micros(1 << 50).unwrap());
+        let came = ClockReading::now(Timestamp::from_micros(1 << 50).unwrap());
         tokio::time::advance(Duration::from_secs(5)).await;
-        let decided = Moment::now(came.present());
+        let decided = ClockReading::now(came.present());
         let mut claims: Vec<_> =
             (0..11).map(|_| Claim::new(&store, spec, Key::of([None]).into(), ask)).collect();
         for claim in &mut claims {

@@ -18,7 +18,7 @@ use crate::replay::report::shown;
 use crate::request::key::{KeySpec, View};
 use crate::settings::{BanSpec, CostSpec, Figures, FiguresOf, LimitSpec, Settings, StoreLocation};
 use crate::store::{BucketKey, BucketName, limiter_keys, limiter_name};
-use crate::throttle::{self, Applied, NotCounted};
+use crate::throttle::{self, AppliedLimit, NotCounted};
 
 /// Says whether the limit counts this request, by which figures and in which bucket. A key is shown as in the log, or
 /// `plain`.
@@ -51,7 +51,7 @@ pub(super) fn describe_limit(
         "plan": of.plan().map(Name::as_str),
     });
     let mut text = ExplainedLimit { facts, explanation: Vec::new(), refusal: None };
-    let (key, Applied { spec: decides, candidate, .. }) = match read {
+    let (key, AppliedLimit { spec: decides, candidate, .. }) = match read {
         Ok((key, applied)) => (BucketKey::new(spec, key, settings.log.keys), applied),
         Err(why) => {
             let sentence = match (&why, spec.mode) {

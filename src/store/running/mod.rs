@@ -35,7 +35,7 @@ use crate::limit::time::{Now, Timestamp};
 use crate::observe::events::{self, OverrideEvent};
 use crate::settings::LimitSpec;
 use crate::store::bucket::BucketAsk;
-use crate::store::name::{BucketKey, kept};
+use crate::store::name::{BucketKey, bounded};
 
 /// How late an answer of Redis may arrive after a newer one, in microseconds.
 const LATE: u64 = 2_000_000;
@@ -216,7 +216,7 @@ impl RunningOverrides {
         now: Now,
         is_shared: bool,
     ) {
-        let key = BucketKey::from(kept(key.shown()).into_owned());
+        let key = BucketKey::from(bounded(key.shown()).into_owned());
         let Some(ban) = spec.ban.as_ref().filter(|_| self.rejections.count(spec, &key, now)) else {
             return;
         };

@@ -67,13 +67,13 @@ struct LeasedSlot {
 
 impl SlotLeases {
     /// Begins to renew. Must be called within the worker's runtime.
-    pub(super) fn keep(queue: Queue, router: Arc<Router>) -> (Arc<Self>, AbortOnDropHandle<()>) {
+    pub(super) fn begin(queue: Queue, router: Arc<Router>) -> (Arc<Self>, AbortOnDropHandle<()>) {
         // Seeded by the system, differently for each worker of each process.
         let worker = RandomState::new().hash_one("worker") >> 11;
         let slots = Mutex::default();
         let (sooner, connects) = (Notify::new(), router.connects());
         let leases = Arc::new(Self { worker, slots, sooner, queue, router });
-        let keeper = tokio::spawn(keep(Arc::clone(&leases), connects));
+        let keeper = tokio::spawn(renew_leases(Arc::clone(&leases), connects));
         (leases, AbortOnDropHandle::new(keeper))
     }
 
@@ -185,7 +185,7 @@ impl LeasedSlot {
     }
 }
 
-async fn keep(leases: Arc<SlotLeases>, mut connects: watch::Receiver<u64>) {
+async fn renew_leases(leases: Arc<SlotLeases>, mut connects: watch::Receiver<u64>) {
     loop {
         let look = leases.look();
         let due = async {

@@ -33,7 +33,7 @@ use crate::limit::call::{AskReply, Call, Reply, SCRIPT, Verb};
 use crate::limit::decide::{self, Ask, PerAsk};
 use crate::limit::decision::Decision;
 use crate::limit::rate::{Burst, Rate};
-use crate::redis::{CallError, CallKind, HashSlot, Program, RedisNodes, Router, keep_map};
+use crate::redis::{CallError, CallKind, HashSlot, Program, RedisNodes, Router, follow_map};
 
 pub(super) use self::redisson::new_id;
 pub(crate) use self::redisson::{
@@ -88,11 +88,11 @@ impl Redis {
             let following = overrides.clone().follow();
             tasks.push(AbortOnDropHandle::new(tokio::spawn(following)));
             if nodes.is_cluster {
-                let following = keep_map(Arc::clone(nodes));
+                let following = follow_map(Arc::clone(nodes));
                 tasks.push(AbortOnDropHandle::new(tokio::spawn(following)));
             }
         }
-        let (leases, keeper) = SlotLeases::keep(queue.clone(), Arc::clone(&router));
+        let (leases, keeper) = SlotLeases::begin(queue.clone(), Arc::clone(&router));
         tasks.push(keeper);
         let (to, all) = (Arc::clone(&router), Arc::clone(&shared));
         let limiters = LimiterCalls::new(to, queue.clone(), all);

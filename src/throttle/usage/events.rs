@@ -104,7 +104,7 @@ impl Reader {
                     let ends = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
                     let (line, next) = rest.split_at(ends.unwrap_or(rest.len()));
                     if self.line != Line::Other {
-                        self.keep(line);
+                        self.append(line);
                     }
                     if self.line == Line::Data {
                         self.data.read(line);
@@ -118,7 +118,7 @@ impl Reader {
     }
 
     /// Keeps the beginning of a line's value.
-    fn keep(&mut self, piece: &[u8]) {
+    fn append(&mut self, piece: &[u8]) {
         let piece = if self.value.is_empty() { piece.trim_ascii_start() } else { piece };
         let room = MOST - self.value.len();
         self.value.extend_from_slice(piece.get(..room).unwrap_or(piece));

@@ -7,7 +7,7 @@ use tidegate::limit::algorithm::{Algorithm, Difference, Receipt};
 use tidegate::limit::decision::{Decision, Outcome, Verdict};
 use tidegate::limit::time::Timestamp;
 use tidegate::settings::{KeyDisplay, StoreLocation, StoreSpec};
-use tidegate::store::{self, BucketAsk, Claim, Moment, ProcessStore, Store, Unavailable};
+use tidegate::store::{self, BucketAsk, Claim, ClockReading, ProcessStore, Store, Unavailable};
 use tokio::time::Instant;
 
 use super::cluster::Cluster;
@@ -30,7 +30,7 @@ impl Answer {
     /// The request goes on, also with what it has of limiters.
     pub(crate) fn keep(mut self) {
         for claim in &mut self.claims {
-            claim.take_held().into_iter().for_each(|mut grant| grant.keep());
+            claim.take_held().into_iter().for_each(|mut grant| grant.spend());
         }
     }
 
@@ -64,13 +64,13 @@ pub(crate) async fn decide(
     let claim = |ask: &BucketAsk<'_>| Claim::new(store, spec(ask), ask.key.clone(), ask.ask);
     let mut claims: Vec<_> = asks.iter().map(claim).collect();
     let mut all: Vec<_> = claims.iter_mut().collect();
-    store.take(&mut all, Moment::now(now)).await?;
+    store.take(&mut all, ClockReading::now(now)).await?;
     let decisions = claims.iter().map(Claim::decision).collect();
     let receipts = claims.iter().map(Claim::receipt).collect();
     for claim in &mut claims {
         let is_slot = matches!(claim.ask.algorithm, Algorithm::Concurrency(_));
         if !is_slot && claim.figures().is_none() {
-            claim.take_held().into_iter().for_each(|mut grant| grant.keep());
+            claim.take_held().into_iter().for_each(|mut grant| grant.spend());
         }
     }
     Ok(Answer { verdict: store::verdict(&claims), decisions, claims, receipts })

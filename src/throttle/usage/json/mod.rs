@@ -94,7 +94,7 @@ impl Scanner {
                 ScanState::Text { is_key } => {
                     let end = rest.iter().position(|byte| matches!(byte, b'"' | b'\\'));
                     if is_key {
-                        self.keep(rest.get(..end.unwrap_or(rest.len())).unwrap_or_default());
+                        self.append(rest.get(..end.unwrap_or(rest.len())).unwrap_or_default());
                     }
                     end
                 }
@@ -111,7 +111,7 @@ impl Scanner {
     /// Reads a character. If this returns `false`, the same character must be read again, in another state.
     fn takes(&mut self, byte: u8) -> bool {
         if let ScanState::Text { is_key: true } | ScanState::Escape { is_key: true } = self.state {
-            self.keep(&[byte]);
+            self.append(&[byte]);
         }
         let (state, is_taken) = match self.state {
             ScanState::Text { is_key } => match byte {
@@ -127,7 +127,7 @@ impl Scanner {
             ScanState::Word => match byte {
                 b',' | b'}' | b']' | b' ' | b'\t' | b'\n' | b'\r' => {
                     if let (Some(number), Some(key)) =
-                        (self.kept().and_then(number::tokens), self.end_here())
+                        (self.token().and_then(number::tokens), self.end_here())
                         && let Some(found) = self.found.get_mut(key)
                     {
                         *found = Some(number);
@@ -136,7 +136,7 @@ impl Scanner {
                 }
                 b'"' | b'{' | b'[' | b':' => (ScanState::Lost, true),
                 _ => {
-                    self.keep(&[byte]);
+                    self.append(&[byte]);
                     return true;
                 }
             },
@@ -214,13 +214,13 @@ impl Scanner {
     }
 
     /// The present key or number; `None` if it is too long.
-    fn kept(&self) -> Option<&[u8]> {
+    fn token(&self) -> Option<&[u8]> {
         (self.text.len() < LONGEST).then_some(&self.text)
     }
 
     /// The key of the paths that the present key is, which has just ended.
     fn wanted_key(&self) -> Option<usize> {
-        let (open, quoted) = (self.open?, self.kept()?);
+        let (open, quoted) = (self.open?, self.token()?);
         if quoted.contains(&b'\\') {
             let name = serde_json::from_slice::<String>(quoted).ok()?;
             return self.paths.child(open, name.as_bytes());
@@ -247,7 +247,7 @@ impl Scanner {
     }
 
     /// Keeps as much of these bytes as there is room for.
-    fn keep(&mut self, bytes: &[u8]) {
+    fn append(&mut self, bytes: &[u8]) {
         let room = LONGEST - self.text.len();
         self.text.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
     }

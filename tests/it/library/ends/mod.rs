@@ -15,7 +15,7 @@ use tidegate::limit::rate::Cost;
 use tidegate::limit::time::Timestamp;
 use tidegate::limit::waiting::MaxWait;
 use tidegate::settings::{KeyDisplay, LimitSpec};
-use tidegate::store::{self, BucketAsk, BucketKey, Claim, Grant, Moment, Store};
+use tidegate::store::{self, BucketAsk, BucketKey, Claim, ClockReading, Grant, Store};
 use tokio::time::Instant;
 
 use self::steps::{KINDS, LEAKY, MOST, RATES, SLOTS, Sizes, Step, any_sizes, any_steps};
@@ -119,7 +119,7 @@ impl World {
         };
         let mut claims: Vec<_> = kinds.iter().map(claim).collect();
         let mut all: Vec<_> = claims.iter_mut().collect();
-        let taking = self.bench.store.take(&mut all, Moment::now(self.now()));
+        let taking = self.bench.store.take(&mut all, ClockReading::now(self.now()));
         if cut {
             let _ = taking.now_or_never();
             return Ok(());
@@ -170,7 +170,7 @@ impl World {
             match used.checked_sub(cost) {
                 _ if used == 0 => drop(grant),
                 None => grant.settle_at(Difference::Less(cost - used), now),
-                Some(0) => grant.keep(),
+                Some(0) => grant.spend(),
                 Some(more) => grant.settle_at(Difference::More(more), now),
             }
         }
