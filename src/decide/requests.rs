@@ -21,7 +21,9 @@ use crate::request::client::PeerAddress;
 use crate::request::key::{BodyFields, Token, TokenReading, View};
 use crate::request::network::client_network;
 use crate::settings::Settings;
-use crate::throttle::{Admission, Hits, LimitedRequest, MOST_LIMITS, Open, Quotas, Refused, Taken};
+use crate::throttle::{
+    Admission, Hits, LimitedRequest, MOST_LIMITS, OpenDecision, Quotas, Refused, Taken,
+};
 
 /// A request whose record has begun.
 struct AskedRequest {
@@ -51,7 +53,7 @@ type LazyToken<'a> = LazyCell<TokenReading, Box<dyn FnOnce() -> TokenReading + '
 struct BegunRequest<'b, 'p> {
     view: Option<View<'b>>,
     hits: Hits,
-    open: Open<'p>,
+    open: OpenDecision<'p>,
     record: &'b mut RequestRecord,
     refusal: Option<Refusal<'p>>,
     /// Room for what the request holds until its end.
@@ -181,7 +183,7 @@ impl DecisionService {
         settings: &'p Settings,
     ) -> BegunRequest<'b, 'p> {
         let ReadRequest { method, headers, id, question, record, reading, refusal } = read;
-        let (mut open, mut refusal, mut place) = (Open::default(), refusal.take(), None);
+        let (mut open, mut refusal, mut place) = (OpenDecision::default(), refusal.take(), None);
         let Some((reading, body, token)) = reading else {
             return BegunRequest { view: None, hits: Hits::Asked, open, record, refusal, place };
         };

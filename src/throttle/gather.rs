@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::HeaderMap;
 
 use super::Refused;
-use super::request_limit::{KeyName, Open, RequestLimit, UnreadLimit};
+use super::request_limit::{KeyName, OpenDecision, RequestLimit, UnreadLimit};
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::sliding_log::MOST_COST;
@@ -34,7 +34,7 @@ pub(super) fn gather<'p>(
     rule: Option<&'p PlanRule>,
     store: &Store,
     now: Now,
-    open: &mut Open<'p>,
+    open: &mut OpenDecision<'p>,
 ) -> Result<(), Refused<'p>> {
     let mut plan = None;
     for spec in specs {
@@ -176,7 +176,7 @@ fn apply<'p>(
     plan: ReadPlan<'_, 'p>,
     store: &Store,
     now: Now,
-    Open { limits, beside, .. }: &mut Open<'p>,
+    OpenDecision { limits, beside, .. }: &mut OpenDecision<'p>,
 ) -> Result<(), NotCounted<'p>> {
     let spec = limit;
     let key = match limits.last().map(|last| &last.claim) {

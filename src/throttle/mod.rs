@@ -33,7 +33,7 @@ use self::gather::gather;
 pub(crate) use self::gather::{AppliedLimit, NotCounted, applied};
 pub use self::gather::{cost, largest_cost};
 use self::kept::KeptRejections;
-pub(crate) use self::open::Open;
+pub(crate) use self::open::OpenDecision;
 pub(crate) use self::permit::{Permit, most_of};
 use self::quota::quota;
 pub(crate) use self::quota::{Quota, Quotas, violated};
@@ -119,7 +119,7 @@ impl Throttle {
         quotas: &mut Quotas<'p>,
         traced: Option<&mut LimitAnswers>,
     ) -> Result<Admission, Refused<'p>> {
-        let mut open = Open::default();
+        let mut open = OpenDecision::default();
         self.begin(request, limits, &mut open)?;
         if open.is_empty() {
             return Ok(Admission::default());
@@ -143,7 +143,7 @@ impl Throttle {
         &self,
         LimitedRequest { settings, view, now }: LimitedRequest<'_, 'p>,
         limits: &[u32],
-        open: &mut Open<'p>,
+        open: &mut OpenDecision<'p>,
     ) -> Result<(), Refused<'p>> {
         let (specs, rule) = (settings.limits_at(limits), settings.plans.as_deref());
         let gathered = gather(specs, view, rule, &self.store, self.store.both(now), open);
@@ -155,12 +155,12 @@ impl Throttle {
     }
 
     /// Prepares the question to the store.
-    pub(crate) fn prepare(&self, request: LimitedRequest<'_, '_>, open: &mut Open<'_>) {
+    pub(crate) fn prepare(&self, request: LimitedRequest<'_, '_>, open: &mut OpenDecision<'_>) {
         open.prepare(request.view.client, &self.store, &self.waiting, request.now);
     }
 
     /// Asks the buckets of this process.
-    fn take_here(&self, open: &mut Open<'_>, reading: ClockReading) -> Option<Duration> {
+    fn take_here(&self, open: &mut OpenDecision<'_>, reading: ClockReading) -> Option<Duration> {
         let is_asked = open.limits.iter().any(|limit| !limit.is_decided());
         self.store.take_locally(&mut open.claims(), reading);
         is_asked.then(|| reading.at.elapsed())
@@ -185,7 +185,7 @@ impl Throttle {
     pub(crate) async fn end<'p>(
         &self,
         request: LimitedRequest<'_, 'p>,
-        open: &mut Open<'p>,
+        open: &mut OpenDecision<'p>,
         taken: Taken,
         quotas: &mut Quotas<'p>,
         traced: Option<&mut LimitAnswers>,

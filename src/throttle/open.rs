@@ -8,7 +8,7 @@ use http::HeaderValue;
 use smallvec::SmallVec;
 
 use super::permit::Permit;
-pub(crate) use super::request_limit::Open;
+pub(crate) use super::request_limit::OpenDecision;
 use super::request_limit::RequestLimit;
 use super::waiting::Waiting;
 use crate::limit::Mode;
@@ -20,7 +20,7 @@ use crate::observe::metrics::DecisionKind;
 use crate::request::network::client_network;
 use crate::store::{self, Claim, Store};
 
-impl<'p> Open<'p> {
+impl<'p> OpenDecision<'p> {
     /// Prepares the question to the store. A request gets its permit to wait before the store decides: without a permit
     /// it must not get a place in a bucket's queue.
     pub(super) fn prepare(
@@ -111,12 +111,12 @@ impl<'p> Open<'p> {
 /// If an enforcing limit is closed, it refuses the requests. Of their other limits only candidates take. Limits with
 /// buckets in this process are asked what they would say. Limits in Redis are left out: a flood that is refused anyway
 /// must not cost Redis anything.
-pub(super) fn leave_closed(requests: &mut [&mut Open<'_>], store: &Store, now: Timestamp) {
+pub(super) fn leave_closed(requests: &mut [&mut OpenDecision<'_>], store: &Store, now: Timestamp) {
     let is_closed = |limit: &RequestLimit<'_>| limit.is_closed() && limit.mode() == Mode::Enforce;
     if !requests.iter().flat_map(|open| &open.limits).any(is_closed) {
         return;
     }
-    for Open { limits, beside, .. } in requests {
+    for OpenDecision { limits, beside, .. } in requests {
         beside.clear();
         limits.retain(|limit| {
             let stays = limit.is_decided() || limit.mode() == Mode::Candidate;
@@ -127,7 +127,7 @@ pub(super) fn leave_closed(requests: &mut [&mut Open<'_>], store: &Store, now: T
 
 /// If an enforcing limit has refused already, the other limits take nothing, except candidates. They are asked what they
 /// would say.
-pub(super) fn only_peek_after_refusal(requests: &mut [&mut Open<'_>]) {
+pub(super) fn only_peek_after_refusal(requests: &mut [&mut OpenDecision<'_>]) {
     let mut limits = requests.iter().flat_map(|open| &open.limits);
     if limits.any(RequestLimit::rejects) {
         let claims = requests.iter_mut().flat_map(|open| open.claims());

@@ -132,15 +132,14 @@ impl Permit {
 
     /// What each limit will have taken if the request ends now.
     pub(crate) fn used(&self) -> impl Iterator<Item = (&Name, u64)> {
-        self.0.iter().filter_map(|held| {
-            let grant = held.grant.as_ref()?;
-            let taken = grant.ask.cost.get();
-            let used = match held.difference(grant) {
+        self.0.iter().map(|held| {
+            let taken = held.grant.ask.cost.get();
+            let used = match held.difference() {
                 None => taken,
                 Some(Difference::More(more)) => taken.saturating_add(more),
                 Some(Difference::Less(less)) => taken.saturating_sub(less),
             };
-            Some((&grant.spec.name, used))
+            (&held.grant.spec.name, used)
         })
     }
 

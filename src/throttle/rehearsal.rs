@@ -12,7 +12,7 @@ use http::StatusCode;
 use smallvec::SmallVec;
 
 use super::gather::gather;
-use super::open::Open;
+use super::open::OpenDecision;
 use super::request_limit::RequestLimit;
 use super::waiting::{Waiting, WaitingPermit};
 use super::{Permit, Refused, open};
@@ -101,7 +101,7 @@ impl Rehearsal {
         now: Timestamp,
     ) -> Result<RehearsedRequest<'p>, Refused<'p>> {
         self.end_before(now);
-        let mut open = Open::default();
+        let mut open = OpenDecision::default();
         gather(specs, request, rule, &self.store, self.store.both(now), &mut open)?;
         open.prepare(request.client, &self.store, &self.waiting, now);
         self.store.take_locally(&mut open.claims(), ClockReading::now(now));
@@ -115,7 +115,7 @@ impl Rehearsal {
     }
 
     /// Lets the request pass at the time `goes`.
-    fn pass(&mut self, request: &mut Open<'_>, answer: RehearsedAnswer, goes: Timestamp) {
+    fn pass(&mut self, request: &mut OpenDecision<'_>, answer: RehearsedAnswer, goes: Timestamp) {
         let limits = request.limits.iter_mut();
         let permits: SmallVec<_> = limits.filter_map(|limit| limit.waiting.take()).collect();
         if !permits.is_empty() {

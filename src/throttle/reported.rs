@@ -1,7 +1,7 @@
 //! Hits that another proxy reports after a request, or takes back.
 
 use super::Throttle;
-use super::open::{Open, only_peek_after_refusal};
+use super::open::{OpenDecision, only_peek_after_refusal};
 use crate::limit::time::Timestamp;
 use crate::store::Claim;
 
@@ -22,7 +22,7 @@ impl Throttle {
     /// prepared. The caller may leave meanwhile: the hits of all requests count all the same.
     pub(crate) async fn settle_reported<'o, 'p: 'o>(
         &self,
-        opens: impl Iterator<Item = (&'o mut Open<'p>, Hits)>,
+        opens: impl Iterator<Item = (&'o mut OpenDecision<'p>, Hits)>,
         now: Timestamp,
     ) {
         let mut opens: Vec<_> = opens.filter(|(_, hits)| *hits != Hits::Asked).collect();

@@ -36,7 +36,7 @@ pub(super) struct RequestLimit<'p> {
 
 /// The limits of a request whose decision has begun.
 #[derive(Default)]
-pub(crate) struct Open<'p> {
+pub(crate) struct OpenDecision<'p> {
     /// The limits that apply, in the route's order. After a limit comes its candidate.
     pub(super) limits: PerAsk<RequestLimit<'p>>,
     /// The windows of other plans in which the request counts too, beside those that decide. They take as limits in

@@ -8,7 +8,7 @@ use http::StatusCode;
 use tokio::time::Instant;
 
 use super::Throttle;
-use super::open::Open;
+use super::open::OpenDecision;
 use super::quota::burst;
 use super::rejection::{KeptDecision, RejectedTexts, RejectedWait, Rejection};
 use super::request_limit::{RequestLimit, UnreadLimit};
@@ -36,12 +36,12 @@ impl Throttle {
     /// measured.
     pub(super) fn tell(
         &self,
-        open: &Open<'_>,
+        open: &OpenDecision<'_>,
         took: Option<Duration>,
         request: &View<'_>,
         now: Timestamp,
     ) {
-        let Open { limits, unread, .. } = open;
+        let OpenDecision { limits, unread, .. } = open;
         let not_read = unread.iter().map(|limit| (&limit.spec.name, limit.kind()));
         let decided = limits.iter().map(|limit| (&limit.claim.spec.name, limit.kind()));
         self.metrics.decided(took, decided.chain(not_read));
@@ -51,7 +51,7 @@ impl Throttle {
     }
 
     /// Counts that the store did not decide.
-    pub(super) fn tell_failed(&self, open: &Open<'_>) {
+    pub(super) fn tell_failed(&self, open: &OpenDecision<'_>) {
         let failed = open.limits.iter().filter(|limit| !limit.is_decided());
         let failed = failed.map(|limit| (&limit.claim.spec.name, DecisionKind::Error));
         self.metrics.decided(None, failed);

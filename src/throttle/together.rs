@@ -1,6 +1,6 @@
 //! Several requests that are decided together: all pass, or none takes anything.
 
-use super::open::{Open, leave_closed, only_peek, only_peek_after_refusal};
+use super::open::{OpenDecision, leave_closed, only_peek, only_peek_after_refusal};
 use super::request_limit::RequestLimit;
 use super::{Taken, Throttle};
 use crate::limit::Mode;
@@ -22,7 +22,7 @@ impl Throttle {
     /// As [`Store::take`].
     pub(crate) async fn take_together(
         &self,
-        opens: &mut [&mut Open<'_>],
+        opens: &mut [&mut OpenDecision<'_>],
         is_void: bool,
         now: Timestamp,
     ) -> Taken {
@@ -39,7 +39,7 @@ impl Throttle {
 
     /// Asks about the same bucket become one ask, with the sum of their costs and the strictest of their figures: the store
     /// decides about a bucket once.
-    async fn take_once(&self, opens: &mut [&mut Open<'_>], reading: ClockReading) -> Taken {
+    async fn take_once(&self, opens: &mut [&mut OpenDecision<'_>], reading: ClockReading) -> Taken {
         match opens.iter().any(|open| open.is_void) {
             true => opens.iter_mut().flat_map(|open| open.claims()).for_each(only_peek),
             false => only_peek_after_refusal(opens),
@@ -89,7 +89,7 @@ impl Throttle {
 }
 
 /// Notes which rejections must not count towards a ban: the call counts as one rejection of each key.
-fn note_repeated(opens: &mut [&mut Open<'_>]) {
+fn note_repeated(opens: &mut [&mut OpenDecision<'_>]) {
     let mut counted = Vec::new();
     let limits = opens.iter_mut().flat_map(|open| &mut open.limits);
     for limit in limits.filter(|limit| limit.claim.spec.ban.is_some() && limit.rejects()) {
