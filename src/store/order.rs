@@ -166,21 +166,21 @@ impl Asking<'_> {
         let is_away = |claim: &Claim<'_>| claim.location.is_some_and(|it| it.connection.is_none());
         claims.iter_mut().filter(|claim| is_away(claim)).for_each(|claim| self.lose(claim));
         if !claims.iter().any(|claim| claim.rejects_without_redis()) {
-            self.ask_process(claims);
+            self.ask_process(claims, |claim| claim.is_open());
             self.ask_buckets(claims).await;
             self.ask_limiters(claims).await;
         }
         self.follow_on_store_error(claims)?;
-        // Claims that have failed with `on_store_error = "local"` are decided here.
-        self.ask_process(claims);
+        // Claims that have failed with `on_store_error = "local"` are decided here, after they were counted.
+        self.ask_process(claims, |_| true);
         self.keep_or_give_back(claims);
         self.note(claims);
         Ok(())
     }
 
     /// Asks this process's own buckets. The claims hold what they took until it is known whether another limit refuses.
-    fn ask_process(&self, claims: &mut [&mut Claim<'_>]) {
-        let here = claims.iter_mut().filter(|claim| claim.is_left_to_process());
+    fn ask_process(&self, claims: &mut [&mut Claim<'_>], is_due: impl Fn(&Claim<'_>) -> bool) {
+        let here = claims.iter_mut().filter(|claim| claim.is_left_to_process() && is_due(claim));
         let mut here: PerAsk<_> = here.map(|claim| &mut **claim).collect();
         if here.is_empty() {
             return;

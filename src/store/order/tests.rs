@@ -1,5 +1,7 @@
 //! The steps of the order of asking, one by one. The tests say what Redis has decided: no Redis answers here.
 
+use std::time::Duration;
+
 use super::*;
 use crate::limit::algorithm::Receipt;
 use crate::limit::bucket::BucketReceipt;
@@ -59,6 +61,20 @@ async fn once_a_limit_has_refused_the_later_ones_are_only_asked_what_they_would_
     assert_eq!(verb(all[2], true), Verb::Look);
     all[2].ask.mode = Mode::Candidate;
     assert_eq!(verb(all[2], true), Verb::Take, "a candidate takes all the same");
+}
+
+/// A regression: once Redis counted as away, no request was counted that this process decided.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_decided_here_during_an_outage_is_counted() {
+    let settings = settings_of("[limits.a]\nrate = \"9/h\"\n");
+    let store = store(&settings);
+    store.connected(Duration::from_secs(60)).await;
+    assert_eq!(store.shared.counters().redis_up, Some(false));
+    let mut claims = claims(&store, &settings);
+    let mut all: Vec<_> = claims.iter_mut().collect();
+    store.take(&mut all, ClockReading::now(Timestamp::MIN)).await.unwrap();
+    assert_eq!(claims[0].decider(), Some(Decider::Process));
+    assert_eq!(store.shared.counters().decided_without, 1);
 }
 
 #[tokio::test]
