@@ -16,7 +16,6 @@ use crate::limit::algorithm::{Algorithm, Want};
 use crate::limit::key::Key;
 use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
-use crate::limit::waiting::MaxWait;
 use crate::observe::{PROCESS, millis, millis_up};
 use crate::percent::decode;
 use crate::settings::{LimitSpec, Settings};
@@ -81,7 +80,7 @@ impl Admin {
     async fn explained(&self, settings: &Settings, rejection: &Rejection) -> Value {
         let mut told = self.told(settings, rejection);
         let Some(by) = rejection.by() else { return told };
-        let (limit, key) = (by.spec.name.as_str(), rejection.text(KEY));
+        let (limit, key) = (by.limit.as_str(), rejection.text(KEY));
         let of_key = self.process.rejections.of_key(limit, key);
         let mut routes: Vec<(&str, &str, u64)> = Vec::new();
         for kept in &of_key {
@@ -130,7 +129,7 @@ impl Admin {
             "id": rejection.id.to_string(),
             "request_id": optional(REQUEST_ID),
             "time": time(rejection.now.wall),
-            "limit": by.spec.name.as_str(),
+            "limit": by.limit.as_str(),
             "route": text(ROUTE),
             "method": text(METHOD),
             "path": text(PATH),
@@ -138,8 +137,8 @@ impl Admin {
             "status": rejection.status.as_u16(),
             "key": rejection.shown_key(),
             "name": optional(NAME),
-            "plan": by.spec.plan.as_ref().map(Name::as_str),
-            "from": from(&by.spec, text(KEY)),
+            "plan": by.plan.as_ref().map(Name::as_str),
+            "from": from(settings, by, text(KEY)),
             "rate": by.ask.algorithm.rate(),
             "burst": by.ask.algorithm.known_capacity(),
             "figures": self.figures_of(rejection, by, loaded == Some(news.since)),
@@ -159,7 +158,7 @@ impl Admin {
 
     /// Where the figures come from. `is_in_force` is whether the file in force is the one that decided.
     fn figures_of(&self, rejection: &Rejection, by: &KeptDecision, is_in_force: bool) -> Value {
-        let (news, name) = (self.process.config.news(), by.spec.name.as_str());
+        let (news, name) = (self.process.config.news(), by.limit.as_str());
         let is_set = matches!(rejection.source, "override" | "ban");
         let listed = self.listed(name, rejection.text(KEY)).filter(|_| is_set);
         let is_of_file = listed.is_none() && rejection.source != "ban";
@@ -199,10 +198,9 @@ fn would_pass(settings: &Settings, rejection: &Rejection) -> Vec<Value> {
 }
 
 fn recall(kept: &KeptDecision, rejection: &Rejection) -> Option<RecalledBucket> {
-    let KeptDecision { spec, ask, decision, .. } = kept;
-    let may_owe = spec.is_settled() || spec.reported || spec.wait > MaxWait::NONE;
+    let KeptDecision { may_owe, ask, decision, .. } = kept;
     let want = Want { cost: ask.cost, max_wait: ask.max_wait };
-    RecalledBucket::new(ask.algorithm, want, *decision, may_owe, rejection.now)
+    RecalledBucket::new(ask.algorithm, want, *decision, *may_owe, rejection.now)
 }
 
 /// The plan with the lowest rate under which all limits that refuse would have let the request pass.
@@ -215,10 +213,8 @@ fn plan<'s>(
     if rejection.source == "override" {
         return None;
     }
-    let limit_of =
-        |kept: &KeptDecision| settings.limits.iter().find(|limit| limit.name == kept.spec.name);
     // A limit without plans has the same figures under each.
-    let limits: Option<Vec<_>> = refusing.iter().map(|kept| limit_of(kept)).collect();
+    let limits: Option<Vec<_>> = refusing.iter().map(|kept| limit_of(settings, kept)).collect();
     let limits = limits?;
     let passes = |plan: &Name| {
         limits.iter().zip(refusing).zip(recalled).all(|((limit, kept), bucket)| {
@@ -227,7 +223,8 @@ fn plan<'s>(
                 None => return false,
             };
             // Windows of other lengths count in buckets of their own.
-            let is_same_bucket = spec.window == kept.spec.window;
+            let decided = kept.plan.as_ref().and_then(|plan| limit.of_plan(plan)).unwrap_or(limit);
+            let is_same_bucket = spec.window == decided.window;
             match spec.figures.at(rejection.now) {
                 None => true,
                 Some(figures) => is_same_bucket && bucket.passes_under(figures),
@@ -244,9 +241,14 @@ fn plan<'s>(
     least.plan.as_ref().map(Name::as_str)
 }
 
+/// The limit as it is now. `None` if the file has it no more.
+fn limit_of<'s>(settings: &'s Settings, kept: &KeptDecision) -> Option<&'s Arc<LimitSpec>> {
+    settings.limits.iter().find(|limit| limit.name == kept.limit)
+}
+
 /// The parts of the key that the request had, as the file spells them.
-fn from(spec: &LimitSpec, key: &str) -> Option<String> {
-    let key = Key::parse(key)?;
+fn from(settings: &Settings, by: &KeptDecision, key: &str) -> Option<String> {
+    let (spec, key) = (limit_of(settings, by)?, Key::parse(key)?);
     let parts = spec.key.sources.iter().zip(key.parts());
     let had = parts.filter_map(|(source, (index, value))| {
         value.and(source.alternatives().get(index)).map(ToString::to_string)

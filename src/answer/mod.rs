@@ -64,12 +64,13 @@ impl Answers {
     pub(crate) fn in_words(
         &self,
         refusal: &Refusal<'_>,
+        quotas: &[Quota<'_>],
         protocol: Protocol,
     ) -> Option<(Uuid, String)> {
         let Refusal::Limits(Refused::Throttled { answer: spec, rejection, .. }) = refusal else {
             return None;
         };
-        let content = RejectionContent::new(protocol, [spec, &self.reject], rejection, &[]);
+        let content = RejectionContent::new(protocol, [spec, &self.reject], rejection, quotas);
         Some((rejection.id, content.detail()))
     }
 

@@ -252,7 +252,7 @@ impl DecisionService {
             }
             Err(refusal) => {
                 let answer = record.refused(&refusal, &quotas);
-                rejection = active.answers.in_words(&refusal, record.protocol);
+                rejection = active.answers.in_words(&refusal, &quotas, record.protocol);
                 record.permit.refused(answer.status());
                 (answer, Some(refusal.meaning().detail))
             }

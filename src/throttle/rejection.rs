@@ -3,7 +3,6 @@
 
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -13,8 +12,10 @@ use uuid::Uuid;
 use crate::limit::decide::{Ask, PerAsk};
 use crate::limit::decision::Decision;
 use crate::limit::key::write_shown;
+use crate::limit::name::Name;
 use crate::limit::time::Now;
 use crate::observe::start;
+#[cfg(test)]
 use crate::settings::LimitSpec;
 use crate::store::Decider;
 
@@ -82,8 +83,11 @@ pub(crate) struct RejectedWait {
 /// What a limit said to a request that was rejected.
 #[derive(Debug)]
 pub(crate) struct KeptDecision {
-    /// The limit, or that of the request's plan.
-    pub(crate) spec: Arc<LimitSpec>,
+    pub(crate) limit: Name,
+    /// The plan that has the figures.
+    pub(crate) plan: Option<Name>,
+    /// Whether the bucket may be below zero.
+    pub(crate) may_owe: bool,
     /// With the figures that decided.
     pub(crate) ask: Ask,
     pub(crate) decision: Decision,
@@ -121,7 +125,7 @@ impl Rejection {
         let own = self.text(KEY);
         let key = start(key, MOST_OF_KEY);
         let is_key = own == key || Shown(own).to_string() == key;
-        is_key && self.by().is_some_and(|by| by.spec.name.as_str() == limit)
+        is_key && self.by().is_some_and(|by| by.limit.as_str() == limit)
     }
 
     /// The key as the log shows it.
@@ -133,7 +137,7 @@ impl Rejection {
 #[cfg(test)]
 impl Rejection {
     /// A rejection of this key at this time.
-    pub(super) fn of(spec: &Arc<LimitSpec>, key: &str, micros: u64) -> Self {
+    pub(super) fn of(spec: &LimitSpec, key: &str, micros: u64) -> Self {
         use crate::limit::decision::Outcome;
         use crate::limit::rate::Cost;
         use crate::limit::time::Timestamp;
@@ -141,8 +145,9 @@ impl Rejection {
         let decision = Decision { outcome: Outcome::Reject { retry_after: None }, remaining: 0 };
         let algorithm = spec.figures.at(now).unwrap();
         let ask = Ask { cost: Cost::ONE, ..Ask::for_one(algorithm) };
-        let (spec, by, is_without_redis) = (Arc::clone(spec), Decider::Process, false);
-        let kept = KeptDecision { spec, ask, decision, by, is_without_redis };
+        let (limit, plan, by) = (spec.name.clone(), None, Decider::Process);
+        let (may_owe, is_without_redis) = (false, false);
+        let kept = KeptDecision { limit, plan, may_owe, ask, decision, by, is_without_redis };
         Self {
             id: Uuid::from_u128(micros.into()),
             now,

@@ -1,7 +1,6 @@
 //! Tells what the limits have decided about a request: counts, log lines, keys, bans. `observe` keeps what is told.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -254,8 +253,17 @@ pub(super) fn rejection(
 fn kept(claim: &Claim<'_>) -> Option<KeptDecision> {
     let (decision, by) = (claim.decision()?, claim.decider()?);
     let ask = Ask { algorithm: figures(claim), ..claim.ask };
-    let (spec, is_without_redis) = (Arc::clone(claim.spec), claim.is_without_redis());
-    Some(KeptDecision { spec, ask, decision, by, is_without_redis })
+    // No part of the settings is kept: they would outlive a reload, with all overrides.
+    let spec = &**claim.spec;
+    Some(KeptDecision {
+        limit: spec.name.clone(),
+        plan: spec.plan.clone(),
+        may_owe: spec.is_settled() || spec.reported || spec.wait > MaxWait::NONE,
+        ask,
+        decision,
+        by,
+        is_without_redis: claim.is_without_redis(),
+    })
 }
 
 /// The figures that decided. For a Redisson limiter, the figures that Redis reports.

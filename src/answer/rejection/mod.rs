@@ -123,7 +123,9 @@ impl<'r> RejectionContent<'r> {
         quotas: &'r [Quota<'r>],
     ) -> Self {
         let retry_after = rejection.wait.told;
-        let first = rejection.first().map(|first| (&first.spec, first.ask.algorithm));
+        let spec_of_first = quotas.iter().find(|quota| !quota.outcome.passes());
+        let first = spec_of_first.zip(rejection.first());
+        let first = first.map(|(quota, first)| (quota.limit, first.ask.algorithm));
         let tells = match protocol {
             Protocol::Grpc(_) => true,
             Protocol::Http(_) => spec.headers.retry_after_ms || has_milliseconds(&spec.body),

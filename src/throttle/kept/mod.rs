@@ -77,7 +77,7 @@ impl KeptRejections {
     /// Keeps a rejection of this worker.
     pub(super) fn keep(&self, worker: usize, rejection: Arc<Rejection>) {
         let Some(by) = rejection.by() else { return };
-        let key = hash(&by.spec.name, rejection.text(KEY));
+        let key = hash(&by.limit, rejection.text(KEY));
         let Some(table) = self.workers.get(worker % self.workers.len()) else { return };
         self.has_some.store(true, Ordering::Relaxed);
         let passed = self.passed_at(key);
@@ -158,7 +158,7 @@ impl KeptRejections {
     /// How the key of this rejection has been rejected, by all workers together.
     pub(crate) fn series(&self, rejection: &Rejection) -> RejectionSeries {
         let Some(by) = rejection.by() else { return RejectionSeries::default() };
-        let key = hash(&by.spec.name, rejection.text(KEY));
+        let key = hash(&by.limit, rejection.text(KEY));
         let passed = self.passed_at(key).unwrap_or_default();
         let own = self.workers.iter().filter_map(|worker| worker.lock().series(key));
         let own = own.filter(|series| series.last > passed);

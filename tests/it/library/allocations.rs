@@ -185,8 +185,8 @@ fn a_request_allocates_no_more_than_it_did() {
         ("forwarded, its candidate would reject", TRIED_CLOSED, "200", 9),
         ("forwarded, slots are left", SLOTS, "200", 12),
         ("forwarded, near its limit", FULL, "200", 12),
-        ("rejected", CLOSED, "429", 6),
-        ("rejected, each told something else", &changing, "429", 13),
+        ("rejected", CLOSED, "429", 8),
+        ("rejected, each told something else", &changing, "429", 40),
     ]
     .into_iter()
     .filter_map(|(name, limits, status, most)| {
