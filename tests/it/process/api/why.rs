@@ -208,5 +208,7 @@ fn a_rejection_by_redis_says_so_and_is_explained_all_the_same() {
     assert_eq!(changes[1..], [json!({ "burst": 4 }), json!({ "cost": 1 })]);
     assert_eq!(told["now"]["remaining"], 1);
     let again = why(&proxy, &id(&ask("2")));
-    assert_eq!((&again["store"], &again["series"]["rejected"]), (&json!("known"), &json!(2)));
+    // Each worker knows the refusals that it has seen itself.
+    let is_known = again["store"] == "known" || again["store"] == "redis";
+    assert!(is_known && again["series"]["rejected"] == 2, "{again}");
 }
