@@ -6,6 +6,7 @@ RUN apt-get update \
 WORKDIR /src
 COPY .cargo ./.cargo
 COPY Cargo.toml Cargo.lock proxy.toml ./
+COPY crates ./crates
 # The load. The manifest names the other benchmarks and the tests too. They are not here, and that is no error.
 COPY benches/peers ./benches/peers
 COPY tests/data ./tests/data

@@ -46,14 +46,14 @@
 //! settles, counts and logs the request (`exchange::record`). If a request does not pass a step, `answer::refusal` says
 //! why, and [`answer`] makes the response. A client that leaves drops its request, and with it what the request
 //! holds: a dropped grant goes back to its bucket (`store::grant`). If Redis decides, the head of
-//! `limit/call/shell.lua` explains the numbers that go between Rust and Lua.
+//! `call/shell.lua` of the crate explains the numbers that go between Rust and Lua.
 //!
 //! # A 429, from the decision to its header
 //! An algorithm in `limit::algorithm` decides when the request could go. Its answer is a `limit::decision::Decision`
 //! with the wait in microseconds. The store puts the decision into the limit's claim, and `verdict` in `store/claim.rs`
 //! combines all claims to one answer: the longest wait counts. `throttle` either holds the request for that time, or
 //! adds `reject.jitter` and returns `Refused::Throttled`. `observe::throttled` writes the log line. `answer`
-//! rounds the wait up to whole seconds for `retry-after` (`whole_seconds` in `limit/decision.rs`).
+//! rounds the wait up to whole seconds for `retry-after` (`whole_seconds` in its `decision.rs`).
 //! `answer/quotas.rs` writes the `ratelimit` fields. `answer::rejection` composes the response, for gRPC too.
 //!
 //! # A new setting, from its declaration to its use
@@ -84,7 +84,7 @@ pub mod downstream;
 mod exchange;
 pub mod file;
 pub mod jwt;
-pub mod limit;
+pub use tidegate_limit as limit;
 pub mod observe;
 mod percent;
 mod plans;

@@ -1,7 +1,7 @@
 //! Every path that a comment or a document names exists.
 //!
 //! A path is a word that begins with one of [`FOLDERS`], or ends in `.rs` or `.lua`. It may be short: of
-//! `src/limit/call/shell.lua`, `limit/call/shell.lua` and `shell.lua` name the file too. Where a part in capitals
+//! `crates/limit/src/call/shell.lua`, `call/shell.lua` and `shell.lua` name the file too. Where a part in capitals
 //! stands for any name, as in `store/NAME.rs`, the path is no file's.
 
 use std::collections::HashSet;
@@ -11,7 +11,7 @@ use std::path::Path;
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// What has files of the project.
-const FOLDERS: [&str; 6] = ["src/", "tests/", "docs/", "scripts/", "deploy/", "benches/"];
+const FOLDERS: [&str; 7] = ["crates/", "src/", "tests/", "docs/", "scripts/", "deploy/", "benches/"];
 
 /// What a comment's line begins with, by the end of the file's name. In a document each line counts.
 const COMMENTS: [(&str, &str); 8] = [
@@ -98,7 +98,7 @@ fn paths_in_comments_and_documents_exist() {
 #[test]
 fn a_path_is_found_in_a_line() {
     for (line, expected) in [
-        ("//! See `src/limit/call/shell.lua`.", &["src/limit/call/shell.lua"][..]),
+        ("//! See `src/store/order.rs`.", &["src/store/order.rs"][..]),
         ("-- as in decide.rs, and docs/limits.md#waits", &["decide.rs", "docs/limits.md"]),
         ("| [`a`](../docs/a.md) | `tests/data/` |", &["docs/a.md", "tests/data"]),
         ("// tests/it/main.rs:7:3 failed; `./scripts/test`", &["tests/it/main.rs", "scripts/test"]),
@@ -107,5 +107,5 @@ fn a_path_is_found_in_a_line() {
         assert_eq!(paths(line).collect::<Vec<_>>(), expected, "{line}");
     }
     assert!(is_pattern("store/NAME.rs") && is_pattern("tests/corpus/TARGET"));
-    assert!(!is_pattern("limit/call/shell.lua") && !is_pattern("docs/a.md"));
+    assert!(!is_pattern("call/shell.lua") && !is_pattern("docs/a.md"));
 }

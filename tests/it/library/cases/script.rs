@@ -10,15 +10,15 @@ use tidegate::limit::time::Timestamp;
 
 use super::players::{Asked, Event, Pure, What, settled_by};
 
-/// What `src/limit/call/mod.rs` sends, but for the clock.
+/// What `crates/limit/src/call/mod.rs` sends, but for the clock.
 fn text() -> String {
     let put = |text: &str, from: &str, to: &str| {
         assert_eq!(text.matches(from).count(), 1, "{from}");
         text.replacen(from, to, 1)
     };
     let shell = concat!(
-        include_str!("../../../../src/limit/call/lists.lua"),
-        include_str!("../../../../src/limit/call/shell.lua"),
+        include_str!("../../../../crates/limit/src/call/lists.lua"),
+        include_str!("../../../../crates/limit/src/call/shell.lua"),
     );
     let shell = put(shell, "redis.call,", "test_call,");
     assert!(!shell.contains("redis."), "Redis is called through one name");
