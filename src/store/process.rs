@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
+use tracing::warn;
 
 use super::bucket::Source;
 use super::queue::Queues;
@@ -47,6 +48,8 @@ pub struct ProcessStore {
     pub(super) processes: AtomicU64,
     /// When Redis last counted at least `processes` processes.
     highest_at: Mutex<Instant>,
+    /// Whether the log has said that new keys share a bucket, and that buckets in use are forgotten.
+    full: [AtomicBool; 2],
 }
 
 /// Numbers for metrics.
@@ -98,6 +101,7 @@ impl ProcessStore {
             is_announced: AtomicBool::new(false),
             processes: AtomicU64::new(1),
             highest_at: Mutex::new(Instant::now()),
+            full: Default::default(),
         };
         shared.adjust(spec);
         Arc::new(shared)
@@ -122,13 +126,30 @@ impl ProcessStore {
 
     /// Forgets full buckets of one part of the table and frees their memory. To be called about once a
     /// second; [`super::SWEEP_STEPS`] calls visit the whole table. Also ends overrides whose time is over, and
-    /// logs requests that were decided without Redis.
+    /// logs that the table is full, and requests that were decided without Redis.
     pub fn sweep(&self, now: Timestamp) {
         self.memory.sweep(self.wall.both(now));
+        self.log_full();
         self.running.sweep(self.wall.both(now));
         self.running.end_expired();
         if let Some(redis) = &self.redis {
             redis.log_missed();
+        }
+    }
+
+    /// Logs the first case of each thing that a full table does.
+    fn log_full(&self) {
+        let (full, keys, [shares, forgets]) = (&self.memory.full, self.memory.keys(), &self.full);
+        let is_new = |logged: &AtomicBool| !logged.swap(true, Ordering::Relaxed);
+        if let Some(limit) = full.first_shared.get()
+            && is_new(shares)
+        {
+            let help = "raise store.max_keys; tidegate_shared_decisions_total counts the requests that it concerns";
+            warn!(%limit, keys, help, "memory store full, new keys share a bucket");
+        }
+        if full.forgotten.load(Ordering::Relaxed) > 0 && is_new(forgets) {
+            let help = "raise store.max_keys: a key whose bucket is forgotten begins with a full one; tidegate_forgotten_total counts these buckets";
+            warn!(keys, help, "memory store full, buckets in use are forgotten");
         }
     }
 

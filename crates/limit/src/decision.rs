@@ -40,8 +40,7 @@ pub fn whole_milliseconds(wait: Duration) -> u64 {
 
 impl Decision {
     /// The answer to a request that can never pass.
-    pub const NEVER: Self =
-        Self { outcome: Outcome::Reject { retry_after: None }, remaining: 0 };
+    pub const NEVER: Self = Self { outcome: Outcome::Reject { retry_after: None }, remaining: 0 };
 }
 
 impl Outcome {

@@ -37,7 +37,7 @@ pub(super) struct RejectionCounts(Memory);
 
 impl Default for RejectionCounts {
     fn default() -> Self {
-        Self(Memory::unreported(MOST_COUNTED))
+        Self(Memory::new(MOST_COUNTED))
     }
 }
 

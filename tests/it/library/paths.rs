@@ -11,7 +11,8 @@ use std::path::Path;
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// What has files of the project.
-const FOLDERS: [&str; 7] = ["crates/", "src/", "tests/", "docs/", "scripts/", "deploy/", "benches/"];
+const FOLDERS: [&str; 7] =
+    ["crates/", "src/", "tests/", "docs/", "scripts/", "deploy/", "benches/"];
 
 /// What a comment's line begins with, by the end of the file's name. In a document each line counts.
 const COMMENTS: [(&str, &str); 8] = [

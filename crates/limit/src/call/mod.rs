@@ -141,10 +141,7 @@ impl Call {
     }
 
     /// The reply to each request, in their order. `None` if the answer does not fit this call.
-    pub fn read<'a>(
-        &'a self,
-        answer: &'a Value,
-    ) -> Option<impl Iterator<Item = Reply> + 'a> {
+    pub fn read<'a>(&'a self, answer: &'a Value) -> Option<impl Iterator<Item = Reply> + 'a> {
         let Value::BulkString(bytes) = answer else { return None };
         let (numbers, odd) = bytes.as_chunks::<NUMBER>();
         let mut checked = numbers.iter();

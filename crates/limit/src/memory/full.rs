@@ -1,5 +1,6 @@
-//! Counts what happens while the table is full, and logs the first case of each kind.
+//! Counts what happens while the table is full.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::name::Name;
@@ -11,27 +12,15 @@ pub struct FullCounts {
     pub shared: AtomicU64,
     /// Buckets that were forgotten before they were full.
     pub forgotten: AtomicU64,
+    /// The first limit whose shared bucket decided.
+    pub first_shared: OnceLock<Name>,
 }
 
 impl FullCounts {
-    /// Logs nothing: the first case of each kind counts as logged.
-    pub(super) fn reported() -> Self {
-        Self { shared: AtomicU64::new(1), forgotten: AtomicU64::new(1) }
-    }
-
     /// There was no room, so a limit's shared bucket decided.
-    pub(super) fn shared(&self, limit: &Name, keys: usize) {
+    pub(super) fn note_shared(&self, limit: &Name) {
         if self.shared.fetch_add(1, Ordering::Relaxed) == 0 {
-            let help = "raise store.max_keys; tidegate_shared_decisions_total counts the requests that it concerns";
-            tracing::warn!(%limit, keys, help, "memory store full, new keys share a bucket");
-        }
-    }
-
-    /// A bucket was forgotten before it was full.
-    pub(super) fn forgotten(&self, keys: usize) {
-        if self.forgotten.fetch_add(1, Ordering::Relaxed) == 0 {
-            let help = "raise store.max_keys: a key whose bucket is forgotten begins with a full one; tidegate_forgotten_total counts these buckets";
-            tracing::warn!(keys, help, "memory store full, buckets in use are forgotten");
+            self.first_shared.get_or_init(|| limit.clone());
         }
     }
 }

@@ -4,8 +4,8 @@
 //! Only locks make a caller wait, and a lock is held for one decision. A decision over several shards takes their
 //! locks in ascending order. The shared buckets are in another shard, whose lock is taken last. `table` is the whole
 //! table, `shard` keeps the buckets, `locked` takes the locks, `eviction` makes room, `shares` counts the buckets of
-//! each limit, `settle` counts what a request used, `resets` knows which buckets were reset, and `full` reports a
-//! full table.
+//! each limit, `settle` counts what a request used, `resets` knows which buckets were reset, and `full` counts what
+//! a full table does.
 
 mod blocks;
 mod eviction;
@@ -125,7 +125,7 @@ impl Memory {
             let shard = match (bucket.kind, &mut shared) {
                 (BucketKind::New, _) => continue,
                 (BucketKind::Shared, Some(shared)) => {
-                    self.full.shared(ask.limit.name, self.keys());
+                    self.full.note_shared(ask.limit.name);
                     bucket.id = self.shared_identity(ask);
                     shared
                 }

@@ -11,13 +11,7 @@ use crate::time::Now;
 impl Memory {
     /// Corrects a bucket after a request: the request used more or fewer tokens than it took at first. If the bucket
     /// was reset after the request took, nothing is given back.
-    pub fn settle(
-        &self,
-        ask: &KeyedAsk<'_>,
-        settled: &Settlement,
-        taken: BucketReceipt,
-        now: Now,
-    ) {
+    pub fn settle(&self, ask: &KeyedAsk<'_>, settled: &Settlement, taken: BucketReceipt, now: Now) {
         if !taken.from_shared {
             let id = self.identity(ask);
             let mut shards = self.lock(&[id]);

@@ -40,11 +40,6 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// A table that logs nothing when it is full.
-    pub fn unreported(max_keys: usize) -> Self {
-        Self { full: FullCounts::reported(), ..Self::new(max_keys) }
-    }
-
     /// An empty table of at most `max_keys` buckets, and at least one.
     pub fn new(max_keys: usize) -> Self {
         let at_least = (max_keys / SMALLEST_SHARD).clamp(1, FEWEST_SHARDS);
