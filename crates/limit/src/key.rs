@@ -5,7 +5,11 @@
 use std::borrow::Cow;
 use std::fmt;
 
+#[cfg(feature = "redis")]
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use percent_encoding::{percent_decode_str, percent_encode_byte};
+#[cfg(feature = "redis")]
+use sha2::{Digest as _, Sha256};
 use smallvec::SmallVec;
 
 /// The values by which a limit counts, joined into one text.
@@ -188,6 +192,23 @@ impl KeyBuilder {
 
 fn stands_for_itself(byte: u8) -> bool {
     matches!(byte, b' '..=b'~') && !matches!(byte, SEPARATOR | b'%' | b'{' | b'}')
+}
+
+/// The first 128 bits of SHA-256, base64url without padding. In the proxy's keys, values of headers, cookies and tokens
+/// stand like this unless `log.keys` is `"plain"`.
+#[cfg(feature = "redis")]
+pub fn hash(value: &[u8]) -> String {
+    String::from_utf8_lossy(&hash_text(value)).into_owned()
+}
+
+/// [`hash`] without heap memory. Each request with a secret key needs it.
+#[cfg(feature = "redis")]
+pub fn hash_text(value: &[u8]) -> [u8; 22] {
+    let digest = Sha256::digest(value);
+    let mut text = [0; 22];
+    // The text of 16 bytes has 22.
+    let _ = URL_SAFE_NO_PAD.encode_slice(digest.first_chunk::<16>().unwrap_or(&[0; 16]), &mut text);
+    text
 }
 
 #[cfg(test)]

@@ -14,6 +14,8 @@ pub mod key;
 pub mod memory;
 pub mod name;
 pub mod rate;
+#[cfg(feature = "redis")]
+pub mod stored;
 pub mod time;
 pub mod waiting;
 

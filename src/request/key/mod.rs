@@ -14,14 +14,14 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, Method};
-use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
 pub use super::network::ClientPrefixes;
 use super::network::client_network;
 use super::path::NormalPath;
 use super::route::PathParams;
-use crate::limit::key::{Key, KeyBuilder};
+pub(crate) use crate::limit::key::hash;
+use crate::limit::key::{Key, KeyBuilder, hash_text};
 
 pub(crate) use body::MOST as MOST_OF_BODY;
 pub use body::{BodyFields, BodyKind};
@@ -297,20 +297,6 @@ impl fmt::Write for Writer {
         self.0.extend_from_slice(text.as_bytes());
         Ok(())
     }
-}
-
-/// The first 128 bits of SHA-256, base64url without padding.
-pub(crate) fn hash(value: &[u8]) -> String {
-    String::from_utf8_lossy(&hash_text(value)).into_owned()
-}
-
-/// The same without heap memory. Each request with a secret key needs it.
-fn hash_text(value: &[u8]) -> [u8; 22] {
-    let digest = Sha256::digest(value);
-    let mut text = [0; 22];
-    // The text of 16 bytes has 22.
-    let _ = URL_SAFE_NO_PAD.encode_slice(digest.first_chunk::<16>().unwrap_or(&[0; 16]), &mut text);
-    text
 }
 
 /// Whether a value looks like a [`hash`].

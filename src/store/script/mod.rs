@@ -298,7 +298,10 @@ fn program(prefix: &str) -> Program {
         // No limit's key looks like this, because a limit's name is never empty.
         probe_key: format!("{prefix}::probe"),
         probe: |key| Some(probe(key)?.command()),
-        is_decision: |answer| probe("").is_some_and(|probe| probe.read(answer).is_some()),
+        is_decision: |answer| {
+            let Value::BulkString(answer) = answer else { return false };
+            probe("").is_some_and(|probe| probe.read(answer).is_some())
+        },
     }
 }
 

@@ -189,6 +189,7 @@ impl GatheredCall {
         let waiting = &mut self.waiting;
         let call = &self.call;
         let deliver_all = |answer: Value| {
+            let Value::BulkString(answer) = answer else { return None };
             let answers = call.read(&answer)?;
             for (waiting, answer) in waiting.drain(..).zip(answers) {
                 waiting.deliver(Ok(answer));

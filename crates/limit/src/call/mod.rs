@@ -9,7 +9,7 @@ mod verb;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use redis::{Cmd, Script, Value};
+use redis::{Cmd, Script};
 
 use self::pack::{pack_index, pack_number, pack_terms};
 pub use self::verb::Verb;
@@ -31,11 +31,14 @@ const WRONG_TYPE: i64 = -2;
 /// If a request is held, the answer has `HELD - remaining` instead of the remaining tokens.
 const HELD: i64 = -1;
 
-/// The script, by whose hash a [`Call`] names it.
-pub static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
+/// The script's text, for `SCRIPT LOAD`.
+pub static TEXT: LazyLock<String> = LazyLock::new(|| {
     let [lists, shell] = [include_str!("lists.lua"), include_str!("shell.lua")];
-    Script::new(&[algorithm::LUA, lists, shell].concat())
+    [algorithm::LUA, lists, shell].concat()
 });
+
+/// The script, by whose hash a [`Call`] names it.
+pub static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(&TEXT));
 
 /// What the script says to one request, in the order of its asks.
 pub type Reply = PerAsk<AskReply>;
@@ -140,10 +143,10 @@ impl Call {
         call
     }
 
-    /// The reply to each request, in their order. `None` if the answer does not fit this call.
-    pub fn read<'a>(&'a self, answer: &'a Value) -> Option<impl Iterator<Item = Reply> + 'a> {
-        let Value::BulkString(bytes) = answer else { return None };
-        let (numbers, odd) = bytes.as_chunks::<NUMBER>();
+    /// The reply to each request, in their order. `answer` is the text that Redis answers. `None` if it does not fit this
+    /// call.
+    pub fn read<'a>(&'a self, answer: &'a [u8]) -> Option<impl Iterator<Item = Reply> + 'a> {
+        let (numbers, odd) = answer.as_chunks::<NUMBER>();
         let mut checked = numbers.iter();
         let all = self.requests.iter().map(|(asks, _)| asks).sum::<usize>();
         let understood = (0..all).all(|_| read(&mut checked).is_some());
@@ -235,8 +238,8 @@ mod tests {
         reply.iter().map(|one| one.decision).collect()
     }
 
-    fn answer(numbers: &[i64]) -> Value {
-        Value::BulkString(numbers.iter().flat_map(|number| number.to_be_bytes()).collect())
+    fn answer(numbers: &[i64]) -> Vec<u8> {
+        numbers.iter().flat_map(|number| number.to_be_bytes()).collect()
     }
 
     #[test]
@@ -325,9 +328,8 @@ mod tests {
         let call = call(&[&[("a", 1)]]);
         assert!(call.read(&answer(&[5])).is_some() && call.read(&answer(&[-7, 0])).is_some());
         for (name, answer) in [
-            ("no text", Value::Okay),
-            ("too short", Value::BulkString(vec![0; NUMBER - 1])),
-            ("too long", Value::BulkString(vec![0; NUMBER + 1])),
+            ("too short", vec![0; NUMBER - 1]),
+            ("too long", vec![0; NUMBER + 1]),
             ("of two asks", answer(&[7, 7])),
             ("nothing", answer(&[])),
             ("half a refusal", answer(&[-3])),
