@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
-use smallvec::SmallVec;
 
 use crate::limit::decision::Outcome;
+use crate::limit::quota::{QuotaText, write_member, write_policy, write_state};
 use crate::reading::listed;
 use crate::settings::{AnswerSpec, LimitSpec};
 use crate::throttle::Quota;
@@ -24,9 +24,6 @@ const X_RATELIMIT_MORE: [HeaderName; 2] = [
     HeaderName::from_static("x-ratelimit-reset-after"),
     HeaderName::from_static("x-ratelimit-used"),
 ];
-
-/// A field's value while it is written. The text of two limits mostly fits without the heap.
-type QuotaText = SmallVec<[u8; 96]>;
 
 /// Writes `ratelimit-policy` and `ratelimit` (draft-ietf-httpapi-ratelimit-headers-11) for all limits whose answer
 /// settings ask for them. The older `x-ratelimit-*` show only one limit: the tightest of the limits that ask for these
@@ -46,9 +43,10 @@ pub(crate) fn write_quotas(
     if shown().next().is_some() {
         let (mut policy, mut state) = (QuotaText::new(), QuotaText::new());
         for (index, quota) in shown() {
-            write_policy(&mut policy, index, quota);
-            write_member(&mut state, index, quota);
-            write_state(&mut state, quota, retry_after);
+            let name = &quota.limit.name;
+            write_policy(&mut policy, index, name, &quota.figures());
+            write_member(&mut state, index, name);
+            write_state(&mut state, quota.remaining, reset(quota, retry_after));
         }
         headers.append(RATELIMIT_POLICY, value(&policy));
         headers.append(RATELIMIT, value(&state));
@@ -152,7 +150,7 @@ impl QuotaFields {
         };
         headers.append(RATELIMIT_POLICY, kept.policy.clone());
         let mut state = QuotaText::from_slice(&kept.state);
-        write_state(&mut state, quota, None);
+        write_state(&mut state, quota.remaining, reset(quota, None));
         headers.append(RATELIMIT, value(&state));
     }
 }
@@ -160,8 +158,8 @@ impl QuotaFields {
 impl LimitFields {
     fn of(quota: &Quota<'_>) -> Self {
         let (mut policy, mut state) = (QuotaText::new(), QuotaText::new());
-        write_policy(&mut policy, 0, quota);
-        write_member(&mut state, 0, quota);
+        write_policy(&mut policy, 0, &quota.limit.name, &quota.figures());
+        write_member(&mut state, 0, &quota.limit.name);
         Self { figures: ShownFigures::of(quota), policy: value(&policy), state }
     }
 }
@@ -169,39 +167,6 @@ impl LimitFields {
 /// The names of limits and numbers are always valid in a field's value.
 fn value(text: &[u8]) -> HeaderValue {
     HeaderValue::from_bytes(text).unwrap_or_else(|_| HeaderValue::from_static(""))
-}
-
-fn write_policy(out: &mut QuotaText, index: usize, quota: &Quota<'_>) {
-    write_member(out, index, quota);
-    write_parameter(out, b";q=", quota.burst);
-    if let Some(window) = quota.window {
-        write_parameter(out, b";w=", window);
-    }
-    if let Some(unit) = quota.unit {
-        out.extend_from_slice(b";qu=\"");
-        out.extend_from_slice(unit.as_bytes());
-        out.push(b'"');
-    }
-}
-
-fn write_state(out: &mut QuotaText, quota: &Quota<'_>, retry_after: Option<u64>) {
-    write_parameter(out, b";r=", quota.remaining);
-    if let Some(seconds) = reset(quota, retry_after) {
-        write_parameter(out, b";t=", seconds);
-    }
-}
-
-/// Begins a member of the list with the limit's name. `write!` would cost ten times as much.
-fn write_member(out: &mut QuotaText, index: usize, quota: &Quota<'_>) {
-    out.extend_from_slice(if index == 0 { b"\"" } else { b", \"" });
-    // Names need no escapes.
-    out.extend_from_slice(quota.limit.name.as_str().as_bytes());
-    out.push(b'"');
-}
-
-fn write_parameter(out: &mut QuotaText, name: &[u8; 3], number: u64) {
-    out.extend_from_slice(name);
-    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
 /// The seconds after which a limit is full again at the latest. For a limit that refuses, the seconds after which all

@@ -6,9 +6,10 @@ use std::time::Duration;
 use super::request_limit::RequestLimit;
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
-use crate::limit::decide::{Ask, PerAsk};
-use crate::limit::decision::{Decision, Outcome, whole_seconds};
+use crate::limit::decide::PerAsk;
+use crate::limit::decision::Outcome;
 use crate::limit::name::Name;
+use crate::limit::quota::QuotaFigures;
 use crate::limit::time::Timestamp;
 use crate::settings::{Figures, LimitSpec};
 use crate::store::Claim;
@@ -33,6 +34,12 @@ pub(crate) struct Quota<'p> {
 }
 
 impl Quota<'_> {
+    /// What this limit says, without its name.
+    pub(crate) fn figures(&self) -> QuotaFigures {
+        let Self { burst, window, reset, unit, remaining, .. } = *self;
+        QuotaFigures { burst, window, reset, unit, remaining }
+    }
+
     /// The time after which the bucket is full again at the latest, if no other request comes. `None` if time does
     /// not refill the bucket.
     pub(crate) fn full_after(&self) -> Option<Duration> {
@@ -56,34 +63,22 @@ pub(crate) type Quotas<'p> = PerAsk<Quota<'p>>;
 /// What an enforcing limit says to the client. `goes` is the time of day at which the request goes or is refused.
 /// `None` for other limits, and if the limit did not decide.
 pub(super) fn quota<'p>(limit: &RequestLimit<'p>, goes: Timestamp) -> Option<Quota<'p>> {
-    let Claim { spec, ask: Ask { algorithm, cost, mode, .. }, .. } = &limit.claim;
-    let decision = limit.claim.decision().filter(|_| *mode == Mode::Enforce);
-    let Decision { remaining, outcome } = decision?;
-    // A leaky bucket may refuse although its queue has room: the wait would exceed `wait`. Then 0 remain.
-    let has_too_few = remaining < cost.get();
-    let remaining = if outcome.passes() || has_too_few { remaining } else { 0 };
-    let window = match limit.claim.figures() {
-        Some(figures) => Some(figures.window_seconds()),
-        None => algorithm.window_seconds(),
+    let Claim { spec, ask, window_left, .. } = &limit.claim;
+    let decision = limit.claim.decision().filter(|_| ask.mode == Mode::Enforce)?;
+    let said = QuotaFigures::of(ask, decision, *window_left, goes);
+    let QuotaFigures { burst, window, reset, unit, remaining } = match limit.claim.figures() {
+        None => said,
+        Some(figures) => {
+            let (burst, window) = (figures.capacity, Some(figures.window_seconds()));
+            QuotaFigures { burst, window, reset: window, ..said }
+        }
     };
-    // A window that is open ends when it must. Every other limit is full again after its whole window.
-    let reset = match (algorithm, limit.claim.window_left) {
-        (_, Some(left)) if outcome == Outcome::Allow => Some(whole_seconds(left)),
-        (Algorithm::FixedWindow(params), _) => Some(params.windows.seconds_left(goes)),
-        _ => window,
-    };
-    let (burst, unit) = (burst(&limit.claim), unit(algorithm));
-    Some(Quota { limit: spec, burst, window, reset, unit, remaining, outcome })
+    Some(Quota { limit: spec, burst, window, reset, unit, remaining, outcome: decision.outcome })
 }
 
 /// The size of a claim's bucket.
 pub(super) fn burst(claim: &Claim<'_>) -> u64 {
     claim.figures().map_or_else(|| claim.ask.algorithm.capacity(), |figures| figures.capacity)
-}
-
-/// The quota unit of draft-ietf-httpapi-ratelimit-headers, if it is not the default.
-fn unit(algorithm: &Algorithm) -> Option<&'static str> {
-    matches!(algorithm, Algorithm::Concurrency(_)).then_some("concurrent-requests")
 }
 
 /// Turns delays into rejections, for a request whose turn would come after the end of the process.

@@ -13,6 +13,7 @@ pub mod decision;
 pub mod key;
 pub mod memory;
 pub mod name;
+pub mod quota;
 pub mod rate;
 #[cfg(feature = "redis")]
 pub mod stored;

@@ -21,17 +21,13 @@ use super::quotas::{ShownFigures, write_quotas};
 use super::response::{OwnResponse, PLAIN_TEXT, own, trailers_only};
 use crate::limit::algorithm::Algorithm;
 use crate::limit::decision::{whole_milliseconds, whole_seconds};
+use crate::limit::name::Name;
+use crate::limit::quota::{QUOTA_EXCEEDED, problem};
 use crate::settings::{AnswerBody, AnswerSpec, BodyTemplate, LimitSpec, TemplatePiece};
 use crate::throttle::rejection::Rejection;
 use crate::throttle::{Quota, violated};
 
-/// The problem type of draft-ietf-httpapi-ratelimit-headers-11, section 5, and its title.
-const QUOTA_EXCEEDED: [&str; 2] = [
-    "https://iana.org/assignments/http-problem-types#quota-exceeded",
-    "Request cannot be satisfied as assigned quota has been exceeded",
-];
-
-/// The same for banned clients.
+/// The problem type of draft-ietf-httpapi-ratelimit-headers-11, section 5, for banned clients, and its title.
 const ABNORMAL_USAGE: [&str; 2] = [
     "https://iana.org/assignments/http-problem-types#abnormal-usage-detected",
     "Request not satisfied due to detection of abnormal request pattern",
@@ -274,7 +270,7 @@ fn compose(content: &RejectionContent<'_>) -> OwnResponse {
     let (status, kind, body) = match (content.protocol, &spec.body) {
         (Protocol::Grpc(_), _) => (StatusCode::OK, None, Bytes::new()),
         (Protocol::Http(kind), AnswerBody::Problem) => {
-            (spec.status, Some(kind.media_type()), problem(spec.status, content).into())
+            (spec.status, Some(kind.media_type()), body(spec.status, content).into())
         }
         (Protocol::Http(_), AnswerBody::Text) => {
             (spec.status, Some(PLAIN_TEXT), plain_text(content).into())
@@ -311,38 +307,12 @@ fn compose(content: &RejectionContent<'_>) -> OwnResponse {
     answer
 }
 
-fn problem(status: StatusCode, content: &RejectionContent<'_>) -> String {
+fn body(status: StatusCode, content: &RejectionContent<'_>) -> String {
     let detail = escaped(&content.detail());
-    let [kind, title] = if content.spec.is_for_banned { ABNORMAL_USAGE } else { QUOTA_EXCEEDED };
-    // Written piece by piece: `format!` costs ten times as much, and rejections must cost little. The names
-    // of limits need no JSON escapes.
-    let pieces = [
-        r#"{"type":""#,
-        kind,
-        r#"","title":""#,
-        title,
-        r#"","status":"#,
-        status.as_str(),
-        r#","detail":""#,
-        &detail,
-        r#"","instance":"urn:uuid:"#,
-        NO_ID,
-        r#"","violated-policies":["#,
-    ];
-    let names = violated(content.quotas).map(|name| name.as_str().len() + 3).sum::<usize>();
-    // The exact length. The string then becomes the body's bytes without a copy.
-    let length = pieces.iter().map(|piece| piece.len()).sum::<usize>() + names.max(1) - 1 + 2;
-    let mut body = String::with_capacity(length);
-    for piece in pieces {
-        body.push_str(piece);
-    }
-    for (index, name) in violated(content.quotas).enumerate() {
-        body.push_str(if index == 0 { "\"" } else { ",\"" });
-        body.push_str(name.as_str());
-        body.push('"');
-    }
-    body.push_str("]}");
-    body
+    let kind = if content.spec.is_for_banned { ABNORMAL_USAGE } else { QUOTA_EXCEEDED };
+    let names = || violated(content.quotas).map(Name::as_str);
+    let more = [r#","detail":""#, &detail, r#"","instance":"urn:uuid:"#, NO_ID, "\""];
+    problem(kind, status.as_str(), &more, names)
 }
 
 fn has_milliseconds(body: &AnswerBody) -> bool {
