@@ -1,24 +1,75 @@
-//! The pure core: limits, buckets, decisions.
+//! Exact rate limits for a Rust service: several limits are decided together, and the same buckets live in the process
+//! or in Redis.
 //!
-//! A limiter is a function of figures, state, cost and time. `algorithm` has the limiters, `decide` joins the limits of a
-//! route. Two places apply these functions atomically: `memory` is a table of buckets in the process, and `call` is the
-//! script for Redis. Nothing else here locks or logs, and nothing waits or reads a clock.
+//! ```
+//! use tidegate_limit::{Answer, Limit, Limits, now};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let limits = Limits::new([
+//!     Limit::token_bucket("per-user", "10/s".parse()?).burst(20),
+//!     Limit::fixed_window("a-day", "1000/d".parse()?).on_the_clock(),
+//! ])?;
+//! let user = "ann";
+//! match limits.take([("per-user", &[user]), ("a-day", &[user])], now())? {
+//!     Answer::Taken { remaining, .. } => assert_eq!(remaining, 19),
+//!     Answer::Rejected { by, retry_after, .. } => println!("{by}: again in {retry_after:?}"),
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # The map
+//! A service needs [`Limits`], [`Limit`], [`Charge`] and [`Answer`], with the feature `redis` [`RedisLimits`], and with
+//! `tower` [`LimitLayer`]. What stands in the modules is the core, by which the proxy tidegate counts too:
+//! - A limiter is a function of figures, state, cost and time. [`algorithm`] has the limiters, and [`mod@decide`] joins
+//!   the limits of a request. All numbers are whole.
+//! - Two places apply these functions atomically: [`memory`] is a table of buckets in the process, and [`call`] is the
+//!   script for Redis, whose buckets [`stored`] names.
+//! - [`quota`] writes what a client is told.
+//!
+//! Only [`memory`] locks, only [`now`] reads a clock, and only [`RedisLimits`] and [`LimitLayer`] wait.
+#![cfg_attr(not(feature = "redis"), allow(rustdoc::broken_intra_doc_links))]
+#![cfg_attr(not(feature = "tower"), allow(rustdoc::broken_intra_doc_links))]
 
 pub mod algorithm;
+mod answer;
 pub mod bucket;
 #[cfg(feature = "redis")]
 pub mod call;
+mod charge;
+mod clock;
 pub mod decide;
 pub mod decision;
 pub mod key;
+mod limit;
+mod limits;
 pub mod memory;
 pub mod name;
 pub mod quota;
 pub mod rate;
 #[cfg(feature = "redis")]
+mod redis;
+#[cfg(feature = "redis")]
 pub mod stored;
 pub mod time;
+#[cfg(feature = "tower")]
+mod tower;
 pub mod waiting;
+
+pub use self::answer::{Answer, Quotas};
+pub use self::charge::{Charge, ChargeError};
+pub use self::clock::now;
+pub use self::limit::{Limit, LimitError, LimitFault};
+pub use self::limits::{Limits, MAX_KEYS, Permit};
+#[cfg(feature = "redis")]
+pub use self::redis::{RedisCall, RedisLimits, RedisPermit, RedisTakeError};
+#[cfg(feature = "tower")]
+pub use self::tower::{LimitLayer, LimitService};
+
+/// The README, whose code is tried as well.
+#[cfg(all(doctest, feature = "redis", feature = "tower"))]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 /// Whether a limit's refusal counts. Only a candidate can have the last mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

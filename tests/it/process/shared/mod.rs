@@ -2,6 +2,7 @@
 
 mod cluster;
 mod locations;
+mod service;
 mod share;
 mod tls;
 mod without_redis;

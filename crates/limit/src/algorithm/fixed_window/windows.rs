@@ -62,6 +62,14 @@ impl Windows {
         }
     }
 
+    /// Windows of the same length that begin by the clock.
+    pub(crate) fn on_the_clock(self) -> Self {
+        match self {
+            Self::Rolling(interval) | Self::Clock(interval) => Self::Clock(interval),
+            Self::Calendar(_) => self,
+        }
+    }
+
     /// How long a window lasts, as written after the slash of a rate.
     pub fn length(&self) -> &dyn fmt::Display {
         match self {

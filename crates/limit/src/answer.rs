@@ -1,0 +1,143 @@
+//! The answer to a request: what its limits say together, and what each says to the client.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::algorithm::{Difference, Settlement};
+use crate::bucket::BucketReply;
+use crate::charge::{ChargeError, Charged};
+use crate::decision::{Verdict, whole_seconds};
+use crate::name::Name;
+use crate::quota::{
+    QUOTA_EXCEEDED, QuotaFigures, QuotaText, problem, write_member, write_policy, write_state,
+};
+use crate::rate::MAX_TOKENS;
+use crate::time::Timestamp;
+
+/// The answer to a request, of all its limits together. `P` is what a request that may go holds.
+#[derive(Debug)]
+#[must_use = "a request may go only if its charges were taken"]
+pub enum Answer<P> {
+    /// The request may go: all limits have counted it.
+    Taken {
+        /// Whole tokens that the tightest limit has left.
+        remaining: u64,
+        /// How long the request has to wait for its turn. Zero unless a limit [holds requests](crate::Limit::max_wait).
+        /// Its place is reserved: nobody need ask again.
+        wait: Duration,
+        /// Settles costs, and gives slots back when it is dropped.
+        permit: P,
+    },
+    /// The request may not go, and no limit has counted it.
+    Rejected {
+        /// The limit with the longest wait.
+        by: Name,
+        /// The same request passes after this time and not a microsecond earlier, if no other comes. `None` if it never
+        /// passes: it costs more than the bucket can hold. For a concurrency limit it is a guess.
+        retry_after: Option<Duration>,
+        /// What the limits say to the client.
+        quotas: Quotas,
+    },
+}
+
+/// What the limits of a request say to its client.
+pub struct Quotas {
+    pub(crate) charged: Vec<Charged>,
+    /// The time of day at which the request goes or is rejected.
+    goes: Timestamp,
+    /// `Some` if the request is rejected: when it may come again.
+    rejected: Option<Option<Duration>>,
+}
+
+impl Quotas {
+    /// The whole tokens that each limit has left after the request, in the order of the charges.
+    pub fn remaining(&self) -> impl Iterator<Item = (&Name, u64)> {
+        self.charged.iter().map(|charged| (&charged.limit, charged.decision.remaining))
+    }
+
+    /// The header fields for the client, as the proxy writes them: `ratelimit-policy` and `ratelimit`, and for a rejected
+    /// request first `retry-after`, in whole seconds, rounded up. Names are in lower case.
+    pub fn headers(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let (mut policy, mut state) = (QuotaText::new(), QuotaText::new());
+        let wait = self.rejected.flatten().map(whole_seconds);
+        for (index, Charged { limit, ask, decision, window_left, .. }) in
+            self.charged.iter().enumerate()
+        {
+            let quota = QuotaFigures::of(ask, *decision, *window_left, self.goes);
+            write_policy(&mut policy, index, limit, &quota);
+            write_member(&mut state, index, limit);
+            let reset = if decision.outcome.passes() { quota.reset } else { wait };
+            write_state(&mut state, quota.remaining, reset);
+        }
+        let text = |text: QuotaText| String::from_utf8_lossy(&text).into_owned();
+        let retry_after = wait.map(|seconds| ("retry-after", seconds.to_string()));
+        let fields = [("ratelimit-policy", text(policy)), ("ratelimit", text(state))];
+        retry_after.into_iter().chain(fields.into_iter().filter(|(_, value)| !value.is_empty()))
+    }
+
+    /// The body of a 429, as `application/problem+json` and as the proxy writes it. It names the limits that refuse.
+    pub fn problem(&self) -> String {
+        let refusing = || self.charged.iter().filter(|it| !it.decision.outcome.passes());
+        let names = || refusing().map(|charged| charged.limit.as_str());
+        problem(QUOTA_EXCEEDED, "429", self.rejected.flatten().is_some(), names)
+    }
+
+    pub(crate) fn new(charged: Vec<Charged>) -> Self {
+        Self { charged, goes: Timestamp::MIN, rejected: None }
+    }
+
+    /// The answer at this time of day, as the buckets have replied. `permit` makes what a request that may go gets.
+    pub(crate) fn answer<P>(
+        mut self,
+        replies: impl IntoIterator<Item = BucketReply>,
+        verdict: Verdict,
+        now: Timestamp,
+        permit: impl FnOnce(Self) -> P,
+    ) -> Answer<P> {
+        for (charged, reply) in self.charged.iter_mut().zip(replies) {
+            (charged.decision, charged.receipt) = (reply.decision, reply.receipt);
+            charged.window_left = reply.window_left;
+        }
+        match verdict {
+            Verdict::Pass { wait } => {
+                self.goes = now.plus(wait);
+                let remaining = self.remaining().map(|(_, left)| left).min().unwrap_or(u64::MAX);
+                Answer::Taken { remaining, wait, permit: permit(self) }
+            }
+            Verdict::Refuse { by, retry_after } => {
+                (self.goes, self.rejected) = (now, Some(retry_after));
+                let by = self.charged.get(by).map(|it| it.limit.clone()).unwrap_or_default();
+                Answer::Rejected { by, retry_after, quotas: self }
+            }
+        }
+    }
+
+    /// The index of the first charge that this limit has taken, and its correction to `used` tokens. `None` if there is
+    /// nothing to correct.
+    pub(crate) fn settle(
+        &mut self,
+        limit: &str,
+        used: u64,
+    ) -> Result<Option<(usize, Settlement)>, ChargeError> {
+        let mut each = self.charged.iter_mut().enumerate();
+        let taken = each.find_map(|(index, it)| {
+            let receipt = it.receipt.filter(|_| it.limit.as_str() == limit)?.receipt;
+            Some((index, it, receipt))
+        });
+        let (index, charged, receipt) =
+            taken.ok_or_else(|| ChargeError::Unknown(limit.to_owned()))?;
+        let used = used.min(MAX_TOKENS);
+        let before = std::mem::replace(&mut charged.used, used);
+        let more = used.checked_sub(before).map(Difference::More);
+        let difference = more.unwrap_or(Difference::Less(before.saturating_sub(used)));
+        let settled = Settlement { used: difference, receipt, max_wait: charged.ask.max_wait };
+        Ok((used != before && charged.lease().is_none()).then_some((index, settled)))
+    }
+}
+
+impl fmt::Debug for Quotas {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let said = self.charged.iter().map(|it| (it.limit.as_str(), it.decision));
+        f.debug_map().entries(said).finish()
+    }
+}
