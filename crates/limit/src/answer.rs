@@ -79,7 +79,9 @@ impl Quotas {
     pub fn problem(&self) -> String {
         let refusing = || self.charged.iter().filter(|it| !it.decision.outcome.passes());
         let names = || refusing().map(|charged| charged.limit.as_str());
-        problem(QUOTA_EXCEEDED, "429", self.rejected.flatten().is_some(), names)
+        const NEVER: &str = r#","detail":"no such request will ever be let through""#;
+        let detail = if self.rejected.flatten().is_some() { "" } else { NEVER };
+        problem(QUOTA_EXCEEDED, "429", &[detail], names)
     }
 
     pub(crate) fn new(charged: Vec<Charged>) -> Self {

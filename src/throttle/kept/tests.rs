@@ -52,5 +52,5 @@ fn a_process_tells_its_newest_rejections_and_since_when_nothing_is_lost() {
 
 #[test]
 fn a_rejection_has_a_bounded_size() {
-    assert!(size_of::<Rejection>() <= 700, "{}", size_of::<Rejection>());
+    assert!(size_of::<Rejection>() <= 760, "{}", size_of::<Rejection>());
 }

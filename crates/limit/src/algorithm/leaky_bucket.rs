@@ -25,7 +25,7 @@ impl Params {
     }
 
     /// The most requests of cost one that are held at once.
-    pub(crate) fn queue(&self) -> u64 {
+    pub fn queue(&self) -> u64 {
         self.capacity.get() - 1
     }
 

@@ -8,7 +8,7 @@ mod debt;
 pub mod fixed_window;
 pub mod leaky_bucket;
 mod lowered;
-pub(crate) mod recalled;
+pub mod recalled;
 pub mod redisson;
 mod settlement;
 mod share;

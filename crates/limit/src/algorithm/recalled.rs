@@ -10,7 +10,7 @@ use crate::time::{Now, Timestamp};
 
 /// A bucket at the moment when it refused a request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RecalledBucket {
+pub struct RecalledBucket {
     algorithm: Algorithm,
     want: Want,
     state: Option<BucketState>,
@@ -20,7 +20,7 @@ pub(crate) struct RecalledBucket {
 impl RecalledBucket {
     /// The bucket that has decided so by these figures. `may_owe` is whether it may be below zero. `None` if what it
     /// said does not tell.
-    pub(crate) fn new(
+    pub fn new(
         algorithm: Algorithm,
         want: Want,
         decision: Decision,
@@ -57,13 +57,13 @@ impl RecalledBucket {
     }
 
     /// Whether the request would have passed under these figures, in the same bucket.
-    pub(crate) fn passes_under(&self, algorithm: Algorithm) -> bool {
+    pub fn passes_under(&self, algorithm: Algorithm) -> bool {
         let is_same_kind = algorithm.number() == self.algorithm.number();
         is_same_kind && self.decide(algorithm, self.want).outcome.passes()
     }
 
     /// The smallest bucket in which the request would have passed.
-    pub(crate) fn burst(&self) -> Option<u64> {
+    pub fn burst(&self) -> Option<u64> {
         let passes = |size| self.algorithm.sized(size).is_some_and(|it| self.passes_under(it));
         let mut least = self.algorithm.known_capacity().filter(|size| *size > 0)?;
         let mut most = least;
@@ -75,7 +75,7 @@ impl RecalledBucket {
     }
 
     /// The largest cost below the request's own that would have passed.
-    pub(crate) fn cost(&self) -> Option<u64> {
+    pub fn cost(&self) -> Option<u64> {
         let passes = |cost| {
             let cost = Cost::new(cost);
             cost.is_some_and(|cost| {
@@ -187,7 +187,7 @@ impl Algorithm {
     }
 
     /// The tokens of a second, to compare figures. `None` if time gives none.
-    pub(crate) fn per_second(&self) -> Option<f64> {
+    pub fn per_second(&self) -> Option<f64> {
         let (count, micros) = match self {
             Self::TokenBucket(params) => (params.rate.count(), params.rate.interval()),
             Self::LeakyBucket(params) => (params.rate.count(), params.rate.interval()),

@@ -79,7 +79,7 @@ impl Windows {
     }
 
     /// The length of all windows. `None` for those of the calendar.
-    pub(crate) fn interval(&self) -> Option<Interval> {
+    pub fn interval(&self) -> Option<Interval> {
         match self {
             Self::Rolling(interval) | Self::Clock(interval) => Some(*interval),
             Self::Calendar(_) => None,

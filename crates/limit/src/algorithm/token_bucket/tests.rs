@@ -1,9 +1,7 @@
 use super::*;
 use crate::algorithm::Algorithm;
 use crate::algorithm::Receipt;
-use crate::algorithm::testing::{
-    SECOND, a_promised_wait_is_exact, a_step_back_gives_nothing, at,
-};
+use crate::algorithm::testing::{SECOND, a_promised_wait_is_exact, a_step_back_gives_nothing, at};
 use crate::decision::Outcome;
 use crate::rate::Cost;
 use crate::time::STALE;
