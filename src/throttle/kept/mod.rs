@@ -41,10 +41,20 @@ pub(crate) struct KeptRejections {
     workers: Vec<Mutex<RejectionTable>>,
     /// Whether there was a rejection at all.
     has_some: AtomicBool,
-    /// When a request of a rejected key last passed: the key's hash, and the time. Two keys may want one place. Then the
-    /// key that was rejected last has it.
-    passes: Box<[(AtomicU64, AtomicU64)]>,
+    /// What all workers know of a rejected key. Two keys may want one place. Then the key that was rejected last has it.
+    places: Box<[SharedPlace]>,
     since: Timestamp,
+}
+
+/// What all workers know of a rejected key. The times are microseconds, as of a [`Timestamp`].
+#[derive(Debug, Default)]
+struct SharedPlace {
+    /// The key's hash.
+    owner: AtomicU64,
+    /// When a request of the key last passed.
+    passed: AtomicU64,
+    /// The time that the last rejection was told.
+    told: AtomicU64,
 }
 
 /// How a key has been rejected since a request of it last passed.
@@ -57,8 +67,6 @@ pub(crate) struct RejectionSeries {
     pub(crate) rejected: u64,
     /// Those that came before the time that the one before was told.
     pub(crate) early: u64,
-    /// The time that the last one was told.
-    told: Timestamp,
 }
 
 impl KeptRejections {
@@ -69,7 +77,7 @@ impl KeptRejections {
         Self {
             workers: (0..workers.max(1)).map(|_| table()).collect(),
             has_some: AtomicBool::new(false),
-            passes: (0..PASSES).map(|_| Default::default()).collect(),
+            places: (0..PASSES).map(|_| Default::default()).collect(),
             since: now,
         }
     }
@@ -81,13 +89,18 @@ impl KeptRejections {
         let Some(table) = self.workers.get(worker % self.workers.len()) else { return };
         self.has_some.store(true, Ordering::Relaxed);
         let passed = self.passed_at(key);
-        if let Some((owner, at)) = self.place(key)
-            && passed.is_none()
-        {
-            owner.store(key, Ordering::Relaxed);
-            at.store(0, Ordering::Relaxed);
+        let mut is_early = false;
+        if let Some(place) = self.place(key) {
+            if passed.is_none() {
+                place.owner.store(key, Ordering::Relaxed);
+                place.passed.store(0, Ordering::Relaxed);
+                place.told.store(0, Ordering::Relaxed);
+            }
+            let now = rejection.now.steady;
+            let told = rejection.wait.told.map_or(u64::MAX, |told| now.plus(told).as_micros());
+            is_early = now.as_micros() < place.told.swap(told, Ordering::Relaxed);
         }
-        table.lock().push(key, rejection, passed);
+        table.lock().push(key, rejection, passed, is_early);
     }
 
     /// A request of this key passes.
@@ -96,22 +109,23 @@ impl KeptRejections {
             return;
         }
         let key = hash(limit, start(key.as_str(), MOST_OF_KEY));
-        if let Some((owner, at)) = self.place(key)
-            && owner.load(Ordering::Relaxed) == key
+        if let Some(place) = self.place(key)
+            && place.owner.load(Ordering::Relaxed) == key
         {
-            at.store(now.as_micros(), Ordering::Relaxed);
+            place.passed.store(now.as_micros(), Ordering::Relaxed);
+            place.told.store(0, Ordering::Relaxed);
         }
     }
 
-    fn place(&self, key: u64) -> Option<&(AtomicU64, AtomicU64)> {
-        self.passes.get(usize::try_from(key % PASSES as u64).ok()?)
+    fn place(&self, key: u64) -> Option<&SharedPlace> {
+        self.places.get(usize::try_from(key % PASSES as u64).ok()?)
     }
 
     /// When a request of this key last passed. `None` if nobody knows.
     fn passed_at(&self, key: u64) -> Option<Timestamp> {
-        let (owner, at) = self.place(key)?;
-        (owner.load(Ordering::Relaxed) == key)
-            .then(|| Timestamp::from_micros(at.load(Ordering::Relaxed)).unwrap_or_default())
+        let place = self.place(key)?;
+        let passed = || Timestamp::from_micros(place.passed.load(Ordering::Relaxed));
+        (place.owner.load(Ordering::Relaxed) == key).then(|| passed().unwrap_or_default())
     }
 
     /// The rejections that `wanted` wants, the newest first.
@@ -173,16 +187,16 @@ impl KeptRejections {
 }
 
 impl RejectionSeries {
-    /// Adds a rejection. `passed` is when a request of the key last passed.
-    fn add(&mut self, rejection: &Rejection, passed: Timestamp) {
+    /// Adds a rejection. `passed` is when a request of the key last passed. `is_early` is whether the rejection came before
+    /// the time that the one before was told.
+    fn add(&mut self, rejection: &Rejection, passed: Timestamp, is_early: bool) {
         let now = rejection.now.steady;
         if self.rejected == 0 || passed >= self.last {
             *self = Self { since: now, ..Self::default() };
         }
-        self.early += u64::from(self.rejected > 0 && now < self.told);
+        self.early += u64::from(is_early);
         self.rejected += 1;
         self.last = now;
-        self.told = rejection.wait.told.map_or(Timestamp::MAX, |told| now.plus(told));
     }
 }
 

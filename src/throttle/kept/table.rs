@@ -48,8 +48,15 @@ impl RejectionTable {
     }
 
     /// Adds a rejection. If the key has as many as it may have, its oldest makes room, and otherwise the oldest of all.
-    /// `passed` is when a request of the key last passed, if that is known.
-    pub(super) fn push(&mut self, key: u64, rejection: Arc<Rejection>, passed: Option<Timestamp>) {
+    /// `passed` is when a request of the key last passed, if that is known. `is_early` is whether the rejection came before
+    /// the time that the one before was told.
+    pub(super) fn push(
+        &mut self,
+        key: u64,
+        rejection: Arc<Rejection>,
+        passed: Option<Timestamp>,
+        is_early: bool,
+    ) {
         let list = self.keys.get(&key);
         let place = match list {
             Some(list) if list.count >= OF_KEY => Some(list.oldest),
@@ -62,7 +69,7 @@ impl RejectionTable {
             self.leave(at, key);
         }
         let mut series = series;
-        series.add(&rejection, passed.unwrap_or_default());
+        series.add(&rejection, passed.unwrap_or_default(), is_early);
         let new = Place { rejection, key, before: self.newest, after: NONE, next: NONE };
         match self.places.get_mut(at) {
             Some(old) => *old = new,

@@ -16,7 +16,7 @@ proptest! {
         let mut table = RejectionTable::new(most);
         let mut slow: VecDeque<(u64, u64)> = VecDeque::new();
         for (at, key) in (1..).zip(keys) {
-            table.push(key, Arc::new(Rejection::of(&spec, &key.to_string(), at)), None);
+            table.push(key, Arc::new(Rejection::of(&spec, &key.to_string(), at)), None, false);
             if slow.iter().filter(|(own, _)| *own == key).count() == OF_KEY {
                 let oldest = slow.iter().position(|(own, _)| *own == key).unwrap();
                 slow.remove(oldest);
