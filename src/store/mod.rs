@@ -11,7 +11,7 @@
 //! 6. `queue`: the requests that wait for a bucket. When one of them leaves, those after it move up.
 //!
 //! To look is to ask what one bucket would decide by itself. To peek is to ask together with others, and to take nothing:
-//! `ask.takes` is false. Both words mean the same in Lua (`limit/call/shell.lua`).
+//! `ask.takes` is false. Both words mean the same in Lua (`crates/limit/src/call/shell.lua`).
 //!
 //! `access` is one worker's [`Store`]: a Redis connection belongs to the runtime that made it. All workers of a process
 //! share one [`ProcessStore`]. It has the figures that are in force: those of the last reload, and the overrides that were
