@@ -19,7 +19,7 @@ impl Throttle {
     /// needed, if it is measured.
     ///
     /// # Errors
-    /// As [`Store::take`].
+    /// As `Store::take`.
     pub(crate) async fn take_together(
         &self,
         opens: &mut [&mut OpenDecision<'_>],
