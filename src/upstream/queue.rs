@@ -4,8 +4,9 @@
 //! each upstream keeps the time, while anything is in flight or waits.
 
 mod permit;
+mod timekeeper;
+mod uploads;
 
-use std::collections::HashMap;
 use std::mem;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,9 +15,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::Instant;
 
 pub(crate) use self::permit::{RequestPermit, UploadPermit};
+use self::timekeeper::Timekeeper;
+use self::uploads::Uploads;
 use super::overload::report::{OverloadReport, QueueFacts};
 use super::overload::rule::{LimitChange, LimitMode, LimitRule, SentEnd, SentRequest};
 use super::overload::turns::{FairQueue, Waiter};
@@ -24,15 +27,6 @@ use super::overload::window::{Micros, SECOND};
 use crate::limit::key::Key;
 use crate::limit::name::Name;
 use crate::settings::{GoalMode, MaxRequests, Priority, UpstreamSpec};
-
-/// How often those who have waited for too long are looked for.
-const LOOK: Duration = Duration::from_millis(10);
-
-/// How often the rule is told that time passes.
-const TICK: Duration = Duration::from_millis(100);
-
-/// So many ticks without any request end the task that keeps the time. A new one for each request would cost more.
-const IDLE_TICKS: u32 = 20;
 
 /// The `retry-after` of a refusal.
 const RETRY_AFTER: (f64, f64) = (1.0, 30.0);
@@ -64,13 +58,6 @@ struct QueueState {
     report: OverloadReport,
 }
 
-/// The requests in flight whose body still comes from the client.
-#[derive(Debug, Default)]
-struct Uploads {
-    all: usize,
-    by_client: HashMap<IpAddr, usize>,
-}
-
 #[derive(Debug)]
 struct UpstreamWaiter {
     /// The client of a request whose body is still to come.
@@ -81,7 +68,7 @@ struct UpstreamWaiter {
 /// Whose request wants a permit.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestOrigin {
-    /// The address or network of the client, if the request has a body that is still to come.
+    /// The client's address or network, if the request has a body that has not come yet.
     pub(crate) uploads: Option<IpAddr>,
     pub(crate) priority: Priority,
     /// The route's own goal.
@@ -100,30 +87,6 @@ pub(crate) struct QueueError {
     pub(crate) has_waited: bool,
     /// When the queue will have gone, at the API's present speed.
     pub(crate) retry_after: Duration,
-}
-
-impl Uploads {
-    /// Whether an upload may begin. It may if the number of all uploads plus that of this client's uploads is below the
-    /// limit. So one client has at most half of the permits while it sends its bodies. Each further client has at most
-    /// half of the permits that are left.
-    fn allow(&self, client: IpAddr, limit: Option<f64>) -> bool {
-        let its = self.by_client.get(&client).copied().unwrap_or_default();
-        limit.is_none_or(|limit| ((self.all + its) as f64) < limit.floor())
-    }
-
-    fn begin(&mut self, client: IpAddr) {
-        self.all += 1;
-        *self.by_client.entry(client).or_default() += 1;
-    }
-
-    fn end(&mut self, client: IpAddr) {
-        self.all -= 1;
-        let its = self.by_client.get(&client).copied().unwrap_or_default();
-        match its {
-            0 | 1 => self.by_client.remove(&client),
-            _ => self.by_client.insert(client, its - 1),
-        };
-    }
 }
 
 impl QueueState {
@@ -279,7 +242,7 @@ impl RequestQueue {
             // It may have room by now, or it may not wait at all.
             self.look(&mut state, now);
             self.keep_time(&mut state);
-            (WaitingRequest { queue: &self, by: &by, id, given: Some(given) }, goal)
+            (UpstreamTurn { queue: &self, by: &by, id, given: Some(given) }, goal)
         };
         self.waits.notify_one();
         waiting.given().await?;
@@ -355,7 +318,7 @@ impl RequestQueue {
     /// Starts the task that keeps the time, if there is none.
     fn keep_time(self: &Arc<Self>, state: &mut QueueState) {
         if !mem::replace(&mut state.is_timed, true) {
-            tokio::spawn(Timekeeper(self.clone()).keep());
+            tokio::spawn(Timekeeper::of(self.clone()).keep());
         }
     }
 
@@ -379,49 +342,8 @@ fn micros(duration: Duration) -> Micros {
     u64::try_from(duration.as_micros()).unwrap_or(Micros::MAX / 2)
 }
 
-/// Keeps the time of a queue. Another task does so after this one has ended, or its worker has.
-struct Timekeeper(Arc<RequestQueue>);
-
-impl Timekeeper {
-    async fn keep(self) {
-        let queue = &self.0;
-        let (mut ticked, mut idle) = (Instant::now(), 0);
-        loop {
-            let waits = {
-                let mut state = queue.state.lock();
-                let now = queue.now();
-                if ticked.elapsed() >= TICK {
-                    ticked = Instant::now();
-                    let is_idle = state.in_flight == 0 && state.turns.is_empty();
-                    idle = if is_idle { idle + 1 } else { 0 };
-                    let in_flight = state.in_flight;
-                    let change = if is_idle { None } else { state.rule.tick(in_flight, now) };
-                    queue.changed(&mut state, change, now);
-                }
-                queue.look(&mut state, now);
-                if idle == IDLE_TICKS || state.is_number() && state.turns.is_empty() {
-                    state.is_timed = false;
-                    return;
-                }
-                !state.turns.is_empty()
-            };
-            match waits {
-                true => sleep(LOOK).await,
-                false => _ = timeout(TICK, queue.waits.notified()).await,
-            }
-        }
-    }
-}
-
-impl Drop for Timekeeper {
-    fn drop(&mut self) {
-        // Its worker ends. If another task keeps the time already, two of them do no harm.
-        self.0.state.lock().is_timed = false;
-    }
-}
-
-/// A request that waits. If it leaves, nobody waits for its place.
-struct WaitingRequest<'q> {
+/// The turn for which a request waits. If the request leaves, the turn is another's.
+struct UpstreamTurn<'q> {
     queue: &'q Arc<RequestQueue>,
     by: &'q RequestOrigin,
     id: u64,
@@ -429,7 +351,7 @@ struct WaitingRequest<'q> {
     given: Option<oneshot::Receiver<Result<(), QueueError>>>,
 }
 
-impl WaitingRequest<'_> {
+impl UpstreamTurn<'_> {
     async fn given(&mut self) -> Result<(), QueueError> {
         let Some(given) = &mut self.given else { return Ok(()) };
         let given = given.await;
@@ -439,7 +361,7 @@ impl WaitingRequest<'_> {
     }
 }
 
-impl Drop for WaitingRequest<'_> {
+impl Drop for UpstreamTurn<'_> {
     fn drop(&mut self) {
         let Some(mut given) = self.given.take() else { return };
         let RequestOrigin { priority, key, uploads, .. } = self.by;

@@ -9,6 +9,8 @@ pub(super) mod turns;
 pub(super) mod window;
 
 #[cfg(test)]
+mod rule_tests;
+#[cfg(test)]
 mod simulation;
 #[cfg(test)]
 mod tests;

@@ -24,12 +24,12 @@ struct HeldPermit {
     turn: Option<(Priority, Key, Micros)>,
     is_in_flight: bool,
     sent: Option<SentRequest>,
-    upload: Option<Rc<Cell<Upload>>>,
+    upload: Option<Rc<Cell<UploadProgress>>>,
 }
 
 /// How far the body of a request has come. Its answer's time begins with its end.
 #[derive(Clone, Copy, Debug)]
-enum Upload {
+enum UploadProgress {
     Coming { is_sent: bool },
     Over(Option<SentRequest>),
 }
@@ -40,7 +40,7 @@ pub(crate) struct UploadPermit {
     queue: Arc<RequestQueue>,
     client: IpAddr,
     goal: Micros,
-    upload: Rc<Cell<Upload>>,
+    upload: Rc<Cell<UploadProgress>>,
 }
 
 impl RequestQueue {
@@ -51,7 +51,7 @@ impl RequestQueue {
         goal: Micros,
         turn: Option<(Priority, Key, Micros)>,
     ) -> Entered {
-        let coming = || Rc::new(Cell::new(Upload::Coming { is_sent: false }));
+        let coming = || Rc::new(Cell::new(UploadProgress::Coming { is_sent: false }));
         let upload = by.uploads.map(|client| (client, coming()));
         let held = HeldPermit {
             queue: self.clone(),
@@ -74,9 +74,9 @@ impl RequestPermit {
     pub(in crate::upstream) fn send(&mut self) {
         let HeldPermit { queue, goal, sent, upload, .. } = &mut *self.0;
         if let Some(upload) = upload
-            && let Upload::Coming { .. } = upload.get()
+            && let UploadProgress::Coming { .. } = upload.get()
         {
-            return upload.set(Upload::Coming { is_sent: true });
+            return upload.set(UploadProgress::Coming { is_sent: true });
         }
         let mut state = queue.state.lock();
         let in_flight = state.in_flight;
@@ -113,12 +113,12 @@ impl HeldPermit {
     fn take_sent(&mut self) -> Option<SentRequest> {
         let upload = self.upload.as_ref();
         let of_upload = upload.and_then(|upload| match upload.get() {
-            Upload::Coming { .. } => {
-                upload.set(Upload::Coming { is_sent: false });
+            UploadProgress::Coming { .. } => {
+                upload.set(UploadProgress::Coming { is_sent: false });
                 None
             }
-            Upload::Over(sent) => {
-                upload.set(Upload::Over(None));
+            UploadProgress::Over(sent) => {
+                upload.set(UploadProgress::Over(None));
                 sent
             }
         });
@@ -148,13 +148,13 @@ impl Drop for UploadPermit {
         let mut state = self.queue.state.lock();
         state.uploads.end(self.client);
         let sent = match self.upload.get() {
-            Upload::Coming { is_sent: true } => {
+            UploadProgress::Coming { is_sent: true } => {
                 let in_flight = state.in_flight;
                 Some(state.rule.sent(self.goal, in_flight, self.queue.now()))
             }
-            Upload::Coming { is_sent: false } | Upload::Over(_) => None,
+            UploadProgress::Coming { is_sent: false } | UploadProgress::Over(_) => None,
         };
-        self.upload.set(Upload::Over(sent));
+        self.upload.set(UploadProgress::Over(sent));
         self.queue.advance(&mut state);
     }
 }

@@ -4,8 +4,9 @@ use std::task::{Context, Poll, Waker};
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tokio::time::advance;
+use tokio::time::{advance, sleep};
 
+use super::timekeeper::LOOK;
 use super::*;
 use crate::settings::AnswerGoal;
 
