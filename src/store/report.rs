@@ -22,7 +22,7 @@ use crate::settings::LimitSpec;
 const MOST_BURSTS: u64 = 100;
 
 /// The hits that one limit takes or gives back. Its task may outlive the call that reports them.
-struct Report {
+struct HitsReport {
     spec: Arc<LimitSpec>,
     key: BucketKey,
     ask: Ask,
@@ -44,7 +44,7 @@ impl Store {
     ) {
         let report = |(claim, gives_back): &(&mut Claim<'_>, bool)| {
             let (spec, key, ask) = (Arc::clone(claim.spec), claim.key.clone(), claim.ask);
-            Report { spec, key, ask, gives_back: *gives_back, said: None }
+            HitsReport { spec, key, ask, gives_back: *gives_back, said: None }
         };
         let mut reports: Vec<_> = claims.iter().map(report).collect();
         let store = Arc::clone(self);
@@ -69,7 +69,11 @@ impl Store {
         }
     }
 
-    async fn take_report(&self, Report { spec, key, ask, said, .. }: &mut Report, now: Timestamp) {
+    async fn take_report(
+        &self,
+        HitsReport { spec, key, ask, said, .. }: &mut HitsReport,
+        now: Timestamp,
+    ) {
         let asked = BucketAsk { spec, key, ask: *ask };
         let Ok((before, most)) = self.look_at_all(&asked, now).await else { return };
         let hits = Difference::More(ask.cost.get().min(most));
@@ -83,7 +87,7 @@ impl Store {
 
     async fn give_back_report(
         &self,
-        Report { spec, key, ask, said, .. }: &mut Report,
+        HitsReport { spec, key, ask, said, .. }: &mut HitsReport,
         now: Timestamp,
     ) {
         let asked = BucketAsk { spec, key, ask: *ask };

@@ -15,7 +15,7 @@ const NONE: usize = usize::MAX;
 #[derive(Debug)]
 pub(super) struct RejectionTable {
     most: usize,
-    places: Vec<Place>,
+    places: Vec<RejectionNode>,
     keys: HashMap<u64, KeyList>,
     oldest: usize,
     newest: usize,
@@ -24,7 +24,7 @@ pub(super) struct RejectionTable {
 }
 
 #[derive(Debug)]
-struct Place {
+struct RejectionNode {
     rejection: Arc<Rejection>,
     key: u64,
     before: usize,
@@ -70,7 +70,7 @@ impl RejectionTable {
         }
         let mut series = series;
         series.add(&rejection, passed.unwrap_or_default(), is_early);
-        let new = Place { rejection, key, before: self.newest, after: NONE, next: NONE };
+        let new = RejectionNode { rejection, key, before: self.newest, after: NONE, next: NONE };
         match self.places.get_mut(at) {
             Some(old) => *old = new,
             None => self.places.push(new),
@@ -92,7 +92,7 @@ impl RejectionTable {
 
     /// Takes the rejection at this place out of both lists. It is the oldest of its key, and makes room for `key`.
     fn leave(&mut self, at: usize, key: u64) {
-        let Some(&Place { key: own, before, after, next, .. }) = self.places.get(at) else {
+        let Some(&RejectionNode { key: own, before, after, next, .. }) = self.places.get(at) else {
             return;
         };
         match self.places.get_mut(before) {
