@@ -23,8 +23,8 @@ use crate::wire::write::poll_write_pieces;
 /// The longest linger of an HTTP/2 connection.
 pub(super) const LONGEST_LINGER: Duration = Duration::from_secs(30);
 
-/// The most bytes that are read in a row before other connections are served. They may be nothing but framing, which is
-/// parsed byte by byte.
+/// So many bytes of one connection are read at most before other connections are served. All of them may be framing, and
+/// framing is parsed byte by byte.
 const MOST_IN_A_ROW: usize = 32 * 1024;
 
 /// Why a connection is ended that sends framing without end.

@@ -30,7 +30,7 @@ pub struct Judge<'p> {
     rehearsal: Rehearsal,
     /// The facts that each limit reads, by the limit's index in the settings: see [`Fact::of_limit`].
     limits: Vec<Vec<LimitFact<'p>>>,
-    /// The facts by which routes are chosen, each with its route's index in the settings.
+    /// The facts that choose a route. Each stands beside the index of its route in the settings.
     routes: Vec<(usize, Fact)>,
     /// All facts that are read.
     facts: Vec<Fact>,

@@ -30,7 +30,7 @@ pub struct UpstreamSpec {
     pub(crate) max_requests: Option<MaxRequests>,
     /// The most time that a request waits while `max_requests` are in flight.
     pub(crate) queue_timeout: Duration,
-    /// Who waits is served in fair turns between these keys; `None` is one key for all.
+    /// Requests that wait have keys of these parts. The keys are served in turn. `None`: all requests have one key.
     pub(crate) share_by: Option<KeySpec>,
     /// The most tries after the first.
     pub(crate) retries: u32,

@@ -10,7 +10,7 @@
 //! 5. `grant`: what a limit gave is kept, settled or given back.
 //! 6. `queue`: the requests that wait for a bucket. When one of them leaves, those after it move up.
 //!
-//! To look is to ask what one bucket would decide by itself. To peek is to ask together with others, and to take nothing:
+//! A look asks what one bucket would decide by itself. A peek asks several buckets together and takes nothing: its
 //! `ask.takes` is false. Both words mean the same in Lua (`crates/limit/src/call/shell.lua`).
 //!
 //! `access` is one worker's [`Store`]: a Redis connection belongs to the runtime that made it. All workers of a process

@@ -208,8 +208,8 @@ impl RecordDraft {
         Ok(record)
     }
 
-    /// The method and the target, and whether the target would have the query. A line may have both a request line and
-    /// fields for method and target: then the request line counts. A target counts before a path, because nginx has
+    /// The method, the target, and whether this kind of target includes the query. If a line has both a request line and
+    /// fields for method and target, the request line counts. A target counts before a path, because nginx has
     /// normalized the path.
     fn request(&self) -> Result<(&str, &str, bool), LineFault> {
         let target = self.target.as_deref();

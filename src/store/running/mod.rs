@@ -106,8 +106,8 @@ impl RunningOverrides {
         self.table.find(spec, key)
     }
 
-    /// The ask with the figures that are in force now: a settlement must use them. With the figures of its request the
-    /// bucket might refill too fast, or its window might end too early. Then a client could get back all that it has used.
+    /// The ask with the figures that are in force now. A settlement must use these: by the figures of its request, the
+    /// bucket might refill too fast, or its window might end too early. A client would then get back what it has used.
     /// If the limit, its key or its algorithm has changed, the bucket no longer exists, and the ask stays unchanged.
     pub(super) fn in_force(&self, asked: &BucketAsk<'_>, now: Now) -> Ask {
         let BucketAsk { spec: before, key, ask } = *asked;
