@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::future::poll_fn;
 use std::io;
 use std::mem;
+use std::num::NonZeroU64;
 use std::panic::{self, AssertUnwindSafe};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
+use super::pace::Pace;
 use super::record::RequestRecord;
 use super::trailers::limit_trailers;
 use crate::answer::grpc;
@@ -59,8 +61,10 @@ pub(crate) struct ResponseBody {
     source: BodySource,
     /// How long an API's answer is still read after its client has left. `None` if it is called off.
     outlives_client: Option<Duration>,
-    /// Over HTTP/2: the rest of the source's last piece.
+    /// Over HTTP/2, or with a pace: the rest of the source's last piece.
     rest: Bytes,
+    /// For routes with a `response_rate`.
+    pace: Option<Box<Pace>>,
     /// Over HTTP/2: how far the client has taken the body. A stream does not poll its body while it waits for the
     /// client's window, so the body cannot time this itself.
     uptake: BodyEnd,
@@ -125,7 +129,7 @@ impl ResponseBody {
     /// The body is boxed: hyper moves a response many times.
     fn of(source: BodySource) -> Box<Self> {
         let (rest, uptake) = (Bytes::new(), BodyEnd::default());
-        Box::new(Self { source, outlives_client: None, rest, uptake, record: None })
+        Box::new(Self { source, outlives_client: None, rest, pace: None, uptake, record: None })
     }
 
     /// Removes the body. Returns its length, if that is known.
@@ -168,6 +172,11 @@ impl ResponseBody {
     /// From now on, notes in `uptake` since when the client has to take a piece.
     pub(crate) fn watched_by(&mut self, uptake: BodyEnd) {
         self.uptake = uptake;
+    }
+
+    /// From now on, the body goes no faster than this, in bytes a second.
+    pub(crate) fn pace(&mut self, rate: NonZeroU64) {
+        self.pace = Some(Box::new(Pace::new(rate)));
     }
 
     /// Sets the record that ends with the body.
@@ -334,6 +343,12 @@ impl Body for ResponseBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<BodyPiece>, io::Error>>> {
         let this = &mut *self;
+        if let Some(pace) = &mut this.pace
+            && pace.poll_ready(cx).is_pending()
+        {
+            this.uptake.await_sender();
+            return Poll::Pending;
+        }
         let frame = match this.rest.is_empty() {
             // A panic ends this response, and not the other requests of the connection.
             true => panic::catch_unwind(AssertUnwindSafe(|| this.poll_counted(cx)))
@@ -346,8 +361,13 @@ impl Body for ResponseBody {
         }
         frame.map_ok(|frame| {
             frame.map_data(|mut piece| {
-                if !this.uptake.is_empty() && piece.len() > MOST_AT_ONCE {
-                    this.rest = piece.split_off(MOST_AT_ONCE);
+                let most = if this.uptake.is_empty() { usize::MAX } else { MOST_AT_ONCE };
+                let most = this.pace.as_ref().map_or(most, |pace| most.min(pace.part()));
+                if piece.len() > most {
+                    this.rest = piece.split_off(most);
+                }
+                if let Some(pace) = &mut this.pace {
+                    pace.sent(piece.len());
                 }
                 BodyPiece::new(piece, this.uptake.clone())
             })

@@ -10,6 +10,7 @@ pub(crate) mod body;
 pub(crate) mod client;
 mod context;
 mod discard;
+mod pace;
 pub(crate) mod peer;
 pub(crate) mod record;
 mod request_id;

@@ -187,6 +187,9 @@ impl Proxy {
         if let Some(changes) = &options.response {
             changes.apply(answer.headers_mut());
         }
+        if let Some(rate) = options.response_rate {
+            answer.body_mut().pace(rate);
+        }
         Ok(answer)
     }
 }

@@ -1,5 +1,6 @@
 //! The configuration of a route: its action, its limits, and its options.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,6 +45,8 @@ pub(crate) struct RouteOptions {
     pub(crate) slower_than: Option<Duration>,
     /// The most bytes of a request's body, in place of the server's bound.
     pub(crate) max_body_size: Option<u64>,
+    /// The most bytes of a response's body in a second.
+    pub(crate) response_rate: Option<NonZeroU64>,
     /// The fields of a request's body that the route's limits read, or that say the request's plan. If there are any,
     /// the body is read before the limits decide.
     pub(crate) body_fields: Vec<String>,
@@ -83,6 +86,7 @@ impl RouteSpec {
             priority: Priority::Normal,
             slower_than: None,
             max_body_size: None,
+            response_rate: None,
             body_fields: Vec::new(),
             awaits_body: false,
         };

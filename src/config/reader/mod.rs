@@ -29,6 +29,6 @@ pub(super) use self::shape::Fallback::{Count, Required, Table, Value, Words};
 pub(super) use self::shape::{Elsewhere, Fallback, Field, Kind, Mask, Shape};
 pub(super) use self::syntax::first as first_syntax_error;
 pub use self::value::duration;
-pub(crate) use self::value::{DurationError, duration_text};
-pub(super) use self::value::{NETWORK, network, size, size_text};
+pub(crate) use self::value::{DurationError, duration_text, size};
+pub(super) use self::value::{NETWORK, network, size_text};
 pub(super) use self::wrong::Wrong;

@@ -101,6 +101,7 @@ fn every_field_of_the_list_is_read() {
             let example = match (shape.title, field.name, &field.kind) {
                 _ if !tls.is_empty() => &tls,
                 (_, "path" | "rewrite", Kind::Form(_)) => "\"/a\"",
+                (_, "response_rate", Kind::Form(_)) => "\"1MB/s\"",
                 ("[[routes]]", "upstream", _) => "\"api\"",
                 (_, "proxy_protocol", _) => "true\ntrusted_proxies = [\"10.0.0.0/8\"]",
                 (_, "request_id", _) => "\"x-request-id\"",

@@ -1,9 +1,13 @@
 //! What holds for every request, and what a route has in its place.
 
+use std::time::Duration;
+
 use crate::support::client::{Connection, get};
+use crate::support::http2;
 use crate::support::metrics::Metrics;
+use crate::support::now;
 use crate::support::proxy::Proxy;
-use crate::support::upstream::{Upstream, nobody};
+use crate::support::upstream::{Upstream, nobody, ok};
 
 #[test]
 fn the_servers_limits_meet_requests_without_a_route_too() {
@@ -52,6 +56,43 @@ fn a_route_has_its_own_time_and_size() {
     for (path, most) in [("/small", 4), ("/large", 1_024), ("/other", 16)] {
         assert_eq!((put(path, most), put(path, most + 1)), (200, 413), "{path}");
     }
+}
+
+/// It may come later than here, and never sooner.
+#[test]
+fn a_body_comes_no_faster_than_its_routes_rate() {
+    let body: String = "0123456789".repeat(2_000);
+    let api = Upstream::answering({
+        let body = body.clone();
+        move |_| ok(&body)
+    });
+    let proxy = Proxy::of_one_worker(&api)
+        .route("path = \"/api\"\nupstream = \"api\"\nresponse_rate = \"40KB/s\"")
+        .route(&format!(
+            "path = \"/own\"\nrespond = {{ body = {body:?} }}\nresponse_rate = \"40KB/s\""
+        ))
+        .route("path = \"/slow\"\nupstream = \"api\"\nresponse_rate = \"1B/s\"")
+        .route("path = \"/{*rest}\"\nupstream = \"api\"")
+        .start();
+    // The first part of a body, and one that is late, are 4,000 bytes together.
+    let least = Duration::from_millis(400);
+    let mut multiplexed = http2::Client::open(proxy.address);
+    for path in ["/api", "/own"] {
+        let began = now();
+        assert_eq!(get(proxy.address, path, &[]).text(), body, "{path}");
+        assert!(began.elapsed() >= least, "{path}: {:?}", began.elapsed());
+        let began = now();
+        assert_eq!(multiplexed.get(path, &[]).body, body.as_bytes(), "{path}");
+        assert!(began.elapsed() >= least, "{path}, HTTP/2: {:?}", began.elapsed());
+    }
+    // A body that takes hours holds up no other one of its connection.
+    let mut slow = multiplexed.begin("GET", "/slow", &[]);
+    slow.end();
+    assert_eq!(slow.head().unwrap().status(), 200);
+    assert_eq!(slow.piece().unwrap().unwrap().len(), 1);
+    assert_eq!(multiplexed.get("/other", &[]).body, body.as_bytes());
+    let head = Connection::open(proxy.address).request("HEAD", "/slow", &[], b"");
+    assert_eq!(head.header("content-length"), Some("20000".to_owned()));
 }
 
 #[test]

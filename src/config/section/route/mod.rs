@@ -2,6 +2,7 @@
 
 pub(crate) mod names;
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -13,7 +14,7 @@ use super::upstream::goal::goal;
 use super::values::{Names, once, once_each, pattern};
 use crate::config::reader::{
     Item, Kind, Mask, Required, Section, SettingList, Shape, Span, Value, Words, Wrong, at, field,
-    fields, nearest, read, setting, spellings,
+    fields, nearest, read, setting, size, spellings,
 };
 use crate::limit::name::Name;
 use crate::request::route::{Conditions, Pattern, Rewrite};
@@ -47,6 +48,8 @@ pub(crate) static SETTINGS: SettingList<Spec> = &[
         "the goal of `max_requests`, for this route"),
     setting(at!(max_body_size), Kind::SIZE_ABOVE_ZERO, Words("the server's"),
         "bytes of a request's body, for this route; larger: 413"),
+    setting(at!(response_rate, response_rate), Kind::Form(r"\d+([KMG]i?)?B/s"), Words("none"),
+        "the bytes of each response's body are sent no faster: `\"1MB/s\"`"),
     field("request_headers", Kind::Table(&HEADERS), Words("none"),
         "changes to the headers that go upstream").masked(Mask::Secret),
     field("response_headers", Kind::Table(&HEADERS), Words("none"),
@@ -256,6 +259,14 @@ fn index_in(names: &Names<'_>, item: &Item<'_>, kind: &str, expected: &str) -> O
         item.fault(title, names.instead(found));
     }
     index
+}
+
+/// The bytes of a response in a second.
+fn response_rate(item: &Item<'_>) -> Option<NonZeroU64> {
+    item.parse("expected bytes a second, as in \"1MB/s\" or \"64KiB/s\"", |text| {
+        let rate = text.strip_suffix("/s").and_then(size).ok_or(Wrong::Expected)?;
+        NonZeroU64::new(rate).ok_or_else(|| Wrong::other("expected more than zero"))
+    })
 }
 
 fn rewrite(item: &Item<'_>, pattern: &Pattern) -> Option<Rewrite> {

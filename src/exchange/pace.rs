@@ -1,0 +1,96 @@
+//! `response_rate`: a response's body that is sent no faster than a rate of bytes.
+
+use std::num::NonZeroU64;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// A body goes in parts of a twentieth of a second's bytes. If a part is late, the next one may follow at once, so that
+/// the rate is reached. Then two parts go at once: a tenth of a second's bytes.
+const PART: Duration = Duration::from_millis(50);
+
+/// When the next part of a body may go.
+#[derive(Debug)]
+pub(super) struct Pace {
+    /// In bytes a second.
+    rate: NonZeroU64,
+    /// Ends when the next part may go.
+    pause: Pin<Box<Sleep>>,
+}
+
+impl Pace {
+    /// The first part may go at once.
+    pub(super) fn new(rate: NonZeroU64) -> Self {
+        Self { rate, pause: Box::pin(sleep_until(Instant::now())) }
+    }
+
+    /// The most bytes that may go at once: one at least.
+    pub(super) fn part(&self) -> usize {
+        let part = u128::from(self.rate.get()) * PART.as_millis() / 1_000;
+        usize::try_from(part).unwrap_or(usize::MAX).max(1)
+    }
+
+    /// Waits until the next part may go.
+    pub(super) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.pause.as_mut().poll(cx)
+    }
+
+    /// So many bytes go now.
+    pub(super) fn sent(&mut self, bytes: usize) {
+        let micros = bytes as u128 * 1_000_000 / u128::from(self.rate.get());
+        let time = Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX));
+        let now = Instant::now();
+        let begin = self.pause.deadline().max(now.checked_sub(PART).unwrap_or(now));
+        if let Some(next) = begin.checked_add(time) {
+            self.pause.as_mut().reset(next);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// In any tenth of a second there are at most the bytes of that time and those that may go at once, and a body
+        /// that is always there comes at its rate.
+        #[test]
+        fn a_body_comes_at_its_rate(rate in 1_u64..1_000_000, late_ms in prop::collection::vec(0_u64..40, 20)) {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_time()
+                .start_paused(true)
+                .build()
+                .unwrap();
+            runtime.block_on(async {
+                let mut pace = Pace::new(NonZeroU64::new(rate).unwrap());
+                let began = Instant::now();
+                let (mut sent, mut all) = (Vec::new(), 0);
+                for late in late_ms {
+                    poll_fn(|cx| pace.poll_ready(cx)).await;
+                    tokio::time::advance(Duration::from_millis(late)).await;
+                    pace.sent(pace.part());
+                    all += pace.part() as u64;
+                    sent.push((began.elapsed(), pace.part() as u64));
+                }
+                let bytes = |time: Duration| rate as f64 * time.as_secs_f64();
+                for (at, (from, _)) in sent.iter().enumerate() {
+                    let mut sum = 0;
+                    for (time, part) in &sent[at..] {
+                        sum += part;
+                        let most = bytes(*time - *from) + (2 * pace.part()) as f64;
+                        prop_assert!(sum as f64 <= most + 1.0, "{sum} of {most}");
+                    }
+                }
+                let least = bytes(began.elapsed()) - (2 * pace.part()) as f64;
+                prop_assert!(all as f64 >= least - 1.0, "{all} of {least}");
+                Ok(())
+            })?;
+        }
+    }
+}
