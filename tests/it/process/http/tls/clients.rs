@@ -118,9 +118,8 @@ fn certificates_of_many_times_do_not_fill_the_log() {
         *told.entry(line["reason"].as_str().unwrap()).or_default() +=
             line["count"].as_u64().unwrap();
     }
-    let fault = |what: &str| format!("TLS handshake failed: invalid peer certificate: {what}");
-    let (expired, early) = (fault("it has expired"), fault("it is not valid yet"));
-    assert_eq!(told, BTreeMap::from([(&*expired, 3), (&*early, 2)]));
+    let fault = "TLS handshake failed: invalid peer certificate";
+    assert_eq!(told, BTreeMap::from([(&*format!("{fault}: it has expired"), 3), (fault, 2)]));
 }
 
 #[test]
