@@ -229,7 +229,6 @@ const FAMILIES: &[(&str, &str, &str, Samples)] = &[
     }),
     ("counter", "tidegate_malformed_requests_total", "Malformed requests: faulty or too large heads, and faulty bodies, handshakes and frames.", |scrape, page| page.number(&scrape.process.error_log.malformed.total())),
     ("counter", "tidegate_panics_total", "Faults of the program, each of which ended a request, a connection or a task.", |scrape, page| page.number(&scrape.panics)),
-    ("counter", "tidegate_slow_clients_total", "Connections that were closed because their client took too long.", |scrape, page| page.number(&scrape.process.error_log.slow.total())),
     ("counter", "tidegate_refused_connections_total", "Connections that were closed at once, because their client had too many.", |scrape, page| page.number(&scrape.process.connections.refused().total())),
     ("gauge", "tidegate_processes", "Processes that share the store, when it last answered.", |scrape, page| page.number(&scrape.store.processes)),
     ("counter", "tidegate_deny_cache_hits_total", "Requests that were rejected without a question to Redis, because the rejection was known.", |scrape, page| page.number(&scrape.store.known_refusals)),

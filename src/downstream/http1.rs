@@ -16,11 +16,10 @@ use tokio::time::timeout;
 
 use super::service::Service;
 use super::stream::ClientStream;
-use super::tunnel::TunnelEnd;
 use super::watch::{ConnectionWatch, Serving, WatchEnd, in_time};
 use super::{GOODBYE, http2, tunnel};
 use crate::exchange::body::ResponseBody;
-use crate::exchange::client::{ClientConnection, Overdue, Switched};
+use crate::exchange::client::{ClientConnection, Switched};
 
 /// The most bytes that are read of a long body at once.
 const MOST_READ: usize = 256 * 1024;
@@ -62,9 +61,7 @@ pub(super) async fn serve(
             Served::Switched(stream, switched) => {
                 client.phase.switch();
                 let tunnel = tunnel::join(stream, *switched, &client.phase.times, news);
-                if Box::pin(tunnel).await == TunnelEnd::Silent {
-                    client.phase.overdue.set(Some(Overdue::Tunnel));
-                }
+                Box::pin(tunnel).await;
                 return Ok(());
             }
             Served::Idle(parked) => {

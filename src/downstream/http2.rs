@@ -29,7 +29,7 @@ use super::write_batch::WriteBatch;
 use crate::answer::refusal::HeadFault;
 use crate::exchange::ClientLeft;
 use crate::exchange::body::ResponseBody;
-use crate::exchange::client::{ClientConnection, Overdue};
+use crate::exchange::client::ClientConnection;
 use crate::upstream::progress::BodyEnd;
 use crate::upstream::trailers::{self, WatchedFrames, list_bound};
 use crate::wire::streams::CONNECTION_WINDOW;
@@ -231,16 +231,13 @@ impl<S: HttpService<Incoming>> Http2Serving<S> {
     }
 
     /// Resets the streams whose client has read nothing for too long. Returns whether there were any.
-    fn end_stalled(&mut self, now: Instant, tolerance: Duration) -> bool {
-        let mut any = false;
+    fn end_stalled(&mut self, now: Instant, tolerance: Duration) {
         for stream in &self.streams {
             let since = stream.uptake.awaits_receiver_since(now);
             if since.is_some_and(|since| now.duration_since(since) >= tolerance) {
                 stream.handle.abort();
-                any = true;
             }
         }
-        any
     }
 }
 
@@ -273,13 +270,12 @@ where
         Pin::new(&mut self.connection).graceful_shutdown();
     }
 
-    fn look(&mut self, now: Instant) -> Option<Overdue> {
+    fn look(&mut self, now: Instant) {
         let phase = &self.client.phase;
         // While the socket is full, a stream may wait for the socket and not for its client. The time-out of the
         // connection runs.
-        if phase.is_write_waiting() {
-            return None;
+        if !phase.is_write_waiting() {
+            self.end_stalled(now, phase.times.get().body);
         }
-        self.end_stalled(now, phase.times.get().body).then_some(Overdue::Response)
     }
 }

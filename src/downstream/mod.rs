@@ -41,7 +41,7 @@ use self::stream::{ClientStream, LONGEST_LINGER};
 use self::tls::ClientTransport;
 use self::watch::{LINGER, in_time};
 use crate::exchange::WorkerContext;
-use crate::exchange::client::{AcceptedStream, ClientConnection, Idleness, Overdue, Phase, Socket};
+use crate::exchange::client::{AcceptedStream, ClientConnection, Idleness, Phase, Socket};
 use crate::exchange::peer::Peer;
 use crate::request::client::PeerAddress;
 use crate::request::network::client_network;
@@ -118,12 +118,9 @@ async fn serve(
     if phase.is_multiplexed() && client.overhead.is_used_up() {
         refuse(context, stream::TOO_MUCH_OVERHEAD.to_owned(), peer);
     }
-    if let Some(overdue) = phase.overdue.get() {
-        count_slow(context, overdue, peer);
-        // Over HTTP/2 one slow request says nothing about the others.
-        if !phase.is_multiplexed() {
-            return;
-        }
+    // Over HTTP/2 one slow request says nothing about the others.
+    if phase.overdue.get() && !phase.is_multiplexed() {
+        return;
     }
     if phase.must_linger() || phase.is_in_head() {
         let is_long = phase.is_multiplexed() && !phase.ending.get();
@@ -142,17 +139,11 @@ async fn open(
     place: &mut ConnectionPlace,
     news: &Receiver<bool>,
 ) -> Option<(ClientTransport, PeerAddress)> {
-    let (accepted, header) = (Instant::now(), || context.times().get().header);
+    let accepted = Instant::now();
     let idleness = place.idleness.clone();
     let due = || match idleness.is_given_up() {
         true => Some(accepted),
-        false => accepted.checked_add(header()),
-    };
-    // Only a client that took too long is counted. A client that left, or that a drain cut off, was not slow.
-    let count_late = |peer: PeerAddress| {
-        if accepted.elapsed() >= header() {
-            count_slow(context, Overdue::Head, peer);
-        }
+        false => accepted.checked_add(context.times().get().header),
     };
     // Who asks for decisions is a trusted proxy, and speaks for itself.
     let asks = matches!(port, Port::Decide(_));
@@ -165,10 +156,7 @@ async fn open(
                 refuse(context, reason.to_owned(), peer);
                 return None;
             }
-            Some(Opening::Left) | None => {
-                count_late(peer);
-                return None;
-            }
+            Some(Opening::Left) | None => return None,
         }
     }
     if !asks && !is_welcome(peer, place, &context.active().settings.server) {
@@ -186,7 +174,7 @@ async fn open(
             // The client may have sent more already. To close now could destroy the TLS alert.
             Box::pin(linger(socket.clone(), LINGER, &idleness)).await;
         }
-        Err(None) => count_late(peer),
+        Err(None) => {}
     }
     None
 }
@@ -206,11 +194,6 @@ async fn linger(socket: Socket, longest: Duration, idleness: &Idleness) {
 /// Counts and logs a peer that has sent something else than a request.
 fn refuse(context: &WorkerContext, reason: String, peer: PeerAddress) {
     context.active().error_log.malformed.count(reason, peer.as_client(), Instant::now());
-}
-
-/// Counts and logs that a client took too long.
-fn count_slow(context: &WorkerContext, overdue: Overdue, peer: PeerAddress) {
-    context.active().error_log.slow.count(overdue.reason(), peer.as_client(), Instant::now());
 }
 
 /// Whether this peer is a load balancer whose connections must begin with a PROXY header.

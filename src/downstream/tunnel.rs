@@ -13,15 +13,6 @@ use crate::clock::FAR;
 use crate::exchange::client::Switched;
 use crate::upstream::times::ClientTimes;
 
-/// How a tunnel ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TunnelEnd {
-    /// A side has closed.
-    Closed,
-    /// Nothing moved for too long.
-    Silent,
-}
-
 /// Copies bytes between a client and a server, until both have closed, one side breaks, or no byte has come from the
 /// client or gone to the client for `tunnel_timeout`. Once one side has ended, `body_timeout` counts instead: usually
 /// the other side is gone too, and has not closed its connection. A reload may change these times.
@@ -30,10 +21,10 @@ pub(super) async fn join(
     switched: Switched,
     times: &Cell<ClientTimes>,
     mut news: Receiver<bool>,
-) -> TunnelEnd {
+) {
     let Switched { mut permit, mut lease } = switched;
     // The server may close instead of changing the protocol.
-    let Some(server) = lease.switched().await else { return TunnelEnd::Closed };
+    let Some(server) = lease.switched().await else { return };
     let (moved, is_half_open) = (Cell::new(Instant::now()), Cell::new(false));
     let has_left = Cell::new(false);
     let side_end = Notify::new();
@@ -58,26 +49,26 @@ pub(super) async fn join(
         }
     });
     let mut copying = Box::pin(copy_bidirectional(&mut client, &mut server));
-    let end = loop {
-        let (limit, end) = match is_half_open.get() {
-            true => (times.get().tunnel.min(times.get().body), TunnelEnd::Closed),
-            false => (times.get().tunnel, TunnelEnd::Silent),
+    loop {
+        let limit = match is_half_open.get() {
+            true => times.get().tunnel.min(times.get().body),
+            false => times.get().tunnel,
         };
         let (now, due) = (Instant::now(), moved.get().checked_add(limit));
         if due.is_some_and(|due| due <= now) {
-            break end;
+            break;
         }
         tokio::select! {
             copied = copying.as_mut() => match copied {
-                Ok(_) => return TunnelEnd::Closed,
-                Err(_) => break TunnelEnd::Closed,
+                Ok(_) => return,
+                Err(_) => break,
             },
             // `FAR` stands in for a time that the clock cannot express.
             () = sleep_until(due.unwrap_or(now + FAR)) => {}
             () = side_end.notified() => {}
             Ok(()) = news.changed() => {}
         }
-    };
+    }
     drop(copying);
     lease.abandon();
     if has_left.get() {
@@ -85,5 +76,4 @@ pub(super) async fn join(
         server.into_inner().end(limit).await;
         let _ = timeout(limit, client.shutdown()).await;
     }
-    end
 }

@@ -13,7 +13,7 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::clock::FAR;
-use crate::exchange::client::{ClientConnection, DueAction, Overdue};
+use crate::exchange::client::{ClientConnection, DueAction};
 
 /// How long a closed connection goes on reading. Otherwise the system would answer the client's data with a reset. A
 /// reset destroys what the client has not read yet.
@@ -65,11 +65,8 @@ pub(super) trait Serving {
     /// Makes the connection end after the requests that are under way.
     fn end_soon(&mut self);
 
-    /// Called about once a second while a request is under way. If a stream was ended because its client took too long,
-    /// returns the reason.
-    fn look(&mut self, _now: Instant) -> Option<Overdue> {
-        None
-    }
+    /// Called about once a second while a request is under way. Ends streams whose client took too long.
+    fn look(&mut self, _now: Instant) {}
 }
 
 /// How the watch of a connection ended.
@@ -203,17 +200,15 @@ impl<'c> ConnectionWatch<'c> {
             phase.write_waits();
         }
         match phase.due() {
-            Some((at, DueAction::Look | DueAction::Close(Some(Overdue::Response))))
+            Some((at, DueAction::Look | DueAction::Close))
                 if at <= now && !tried && phase.is_write_waiting() =>
             {
                 socket.try_full();
                 self.tried = true;
                 return Poll::Ready(None);
             }
-            Some((at, DueAction::Close(overdue))) if at <= now => {
-                if let Some(overdue) = overdue {
-                    self.client.phase.overdue.set(Some(overdue));
-                }
+            Some((at, DueAction::Close)) if at <= now => {
+                phase.overdue.set(true);
                 return Poll::Ready(Some(WatchEnd::Left));
             }
             Some((at, DueAction::Park)) if at <= now => {
@@ -226,9 +221,7 @@ impl<'c> ConnectionWatch<'c> {
                 if socket.has_left() {
                     return Poll::Ready(Some(WatchEnd::Left));
                 }
-                if let Some(overdue) = serving.look(now) {
-                    self.client.phase.overdue.set(Some(overdue));
-                }
+                serving.look(now);
                 self.client.looked(now);
             }
             _ => {}

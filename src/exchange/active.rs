@@ -6,11 +6,8 @@ use std::sync::Arc;
 use crate::answer::Answers;
 use crate::jwt::Tokens;
 use crate::observe::error_log::ErrorLog;
-use crate::observe::events;
 use crate::observe::metrics::{RouteCounter, RouteCounters, WorkerMetrics};
 use crate::observe::trace::SpanQueue;
-use crate::reading::RequestReading;
-use crate::request::network::private_network;
 use crate::settings::Settings;
 use crate::upstream::Upstream;
 
@@ -54,18 +51,6 @@ impl Active {
         route.map_or(RouteCounter::NO_ROUTE, |route| {
             self.counters.of(route, &self.settings.routes[route].name, &self.metrics)
         })
-    }
-
-    /// Logs from time to time that a peer names another client in a header, but is no trusted proxy. Only addresses of
-    /// the operator's own networks are logged, because anybody else may send such a header.
-    pub(crate) fn note_untrusted(&self, reading: &RequestReading<'_, '_>) {
-        let peer = reading.client.address;
-        if reading.has_ignored_claim
-            && (peer.is_loopback() || private_network(peer).is_some())
-            && self.error_log.untrusted.next(())
-        {
-            events::client_header_ignored(peer, &self.settings.server.trust.header.name());
-        }
     }
 
     /// The upstream that an `Action::Forward` of the settings names.

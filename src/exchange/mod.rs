@@ -27,7 +27,7 @@ use tokio::time::Instant;
 
 pub(crate) use self::active::Active;
 use self::body::{Answer, ResponseBody, withhold_body};
-use self::client::{ClientConnection, Overdue, Switched};
+use self::client::{ClientConnection, Switched};
 pub(crate) use self::context::WorkerContext;
 use self::discard::discard;
 use self::record::RequestRecord;
@@ -107,7 +107,7 @@ impl Exchange {
             record.failed(error.server(), error.kind(), error);
         }
         if let Refusal::Body(BodyFault::Stalled) = refusal {
-            record.client.phase.overdue.set(Some(Overdue::Body));
+            record.client.phase.overdue.set(true);
         }
         let answer = record.refused(refusal, quotas);
         match self.is_cut(refusal) {

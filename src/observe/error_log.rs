@@ -7,11 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::events::{self, RefusedRequests};
-use super::log_interval::LogIntervals;
-use super::repeated::{FailedExchanges, MalformedRequests, Repeated, SlowClients};
-
-/// The time between two lines about proxies in front that are not trusted.
-const UNTRUSTED_PAUSE: Duration = Duration::from_secs(3600);
+use super::repeated::{FailedExchanges, MalformedRequests, Repeated};
 
 /// The errors of the process, which all workers count together.
 #[derive(Debug)]
@@ -22,10 +18,6 @@ pub(crate) struct ErrorLog {
     pub(crate) malformed: MalformedRequests,
     /// Requests that were refused with 4xx, and that no limit rejected.
     pub(crate) refused: Repeated<RefusedRequests, IpAddr>,
-    /// Clients that took too long.
-    pub(crate) slow: SlowClients,
-    /// Proxies in front that are not trusted.
-    pub(crate) untrusted: LogIntervals<()>,
 }
 
 impl Default for ErrorLog {
@@ -34,8 +26,6 @@ impl Default for ErrorLog {
             failed: Repeated::new(events::upstream_failed),
             malformed: Repeated::new(events::malformed_requests),
             refused: Repeated::new(events::refused),
-            slow: Repeated::new(events::slow_clients),
-            untrusted: LogIntervals::new(UNTRUSTED_PAUSE),
         }
     }
 }
@@ -46,6 +36,5 @@ impl ErrorLog {
         self.failed.write(interval, now);
         self.malformed.write(interval, now);
         self.refused.write(interval, now);
-        self.slow.write(interval, now);
     }
 }

@@ -2,12 +2,10 @@
 //! warnings about limits in Redis in `store`, and the access line in `proxy`.
 
 use std::fmt::Display;
-use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::HeaderName;
 use tracing::{error, info, warn};
 
 use super::{json_object, millis};
@@ -85,11 +83,6 @@ events! {
     pub(crate) fn costs_not_settled(_kind: &(), error: &String, count: u64, interval_ms: Option<u64>) =
         warn!(error, count, interval_ms, "costs not settled");
 
-    /// `count` connections since the last such line were closed because their client took too long. `client`
-    /// was the last one.
-    pub(crate) fn slow_clients(reason: &&'static str, client: &IpAddr, count: u64, interval_ms: Option<u64>) =
-        info!(reason = *reason, %client, count, interval_ms, "slow clients");
-
     /// `count` connections since the last such line sent malformed requests. `client` was the last one.
     pub(crate) fn malformed_requests(reason: &String, client: &IpAddr, count: u64, interval_ms: Option<u64>) =
         warn!(reason, %client, count, interval_ms, "malformed requests");
@@ -147,13 +140,6 @@ events! {
 
     /// An operator reset a key's bucket.
     pub(crate) fn bucket_reset(limit: &str, key: &str) = info!(limit, key = shown(key), "bucket reset");
-
-    /// `peer` names a client in `header`, and is not one of `server.trusted_proxies`.
-    pub(crate) fn client_header_ignored(peer: IpAddr, header: &HeaderName) =
-        info!(%peer, %header,
-            help = "if this is your own proxy, add its network to server.trusted_proxies: until \
-                then all of its clients count as one",
-            "client header ignored");
 
     /// The keys of a `[jwt.NAME]` cannot be read. `keys` is the number of those that stay in force.
     pub(crate) fn jwt_keys_unavailable(jwt: &Name, error: &dyn Display, keys: usize) =
@@ -213,14 +199,6 @@ events! {
     pub(crate) fn limit_at_at_least(upstream: &str, limit: Option<u64>, goal_times: u32, slow_percent: f64) =
         warn!(upstream, limit, goal_times, slow_percent,
             help = "the API does not bear max_requests.at_least, or hangs", "limit at at_least");
-
-    /// One address of a server's name takes no connections. Another one does.
-    fn server_address_down(server: &dyn Display, address: SocketAddr, error: &io::Error) =
-        info!(%server, %address, %error, "server address down");
-
-    /// An address of a server's name takes connections again.
-    fn server_address_up(server: &dyn Display, address: SocketAddr) =
-        info!(%server, %address, "server address up");
 
     /// A fault of the program has ended a request, a connection or a task. `place` is in the program's source.
     pub(crate) fn panicked(error: &str, place: &str) = error!(error, place, "panic");
@@ -390,16 +368,6 @@ pub(crate) struct FailedExchange {
     pub(crate) server: String,
     pub(crate) route: String,
     pub(crate) error: String,
-}
-
-/// Logs what happens to the addresses of a server's name.
-pub(crate) fn server_address(
-    server: &(dyn Display + Sync),
-) -> impl Fn(SocketAddr, Option<&io::Error>) {
-    move |address, error| match error {
-        Some(error) => server_address_down(server, address, error),
-        None => server_address_up(server, address),
-    }
 }
 
 #[cfg(test)]

@@ -22,10 +22,6 @@ pub(crate) type FailedExchanges = Repeated<FailedExchange, ()>;
 /// the log.
 pub(crate) type MalformedRequests = Repeated<String, IpAddr>;
 
-/// Clients that took too long, by the part of the exchange that took too long, with the last client of each part:
-/// thousands of slow clients must not fill the log.
-pub(crate) type SlowClients = Repeated<&'static str, IpAddr>;
-
 /// Connections that were refused because their client had too many, with the last client. They are all one kind:
 /// many different clients must not fill the log.
 pub(crate) type RefusedConnections = Repeated<(), IpAddr>;

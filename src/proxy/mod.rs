@@ -110,7 +110,6 @@ impl Proxy {
         let reading =
             reading::read(settings, came).map_err(|unreadable| record.unread(unreadable))?;
         record.read(&reading);
-        active.note_untrusted(&reading);
         let (route, began) = (reading.route, exchange.began);
         let options = route.options();
         let body = match options.body_fields.is_empty() {

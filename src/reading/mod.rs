@@ -72,8 +72,6 @@ pub(crate) struct RequestReading<'p, 't> {
     pub(crate) path: NormalPath<'t>,
     query: Option<&'t str>,
     pub(crate) client: Client,
-    /// Whether the peer names another client, and is no trusted proxy.
-    pub(crate) has_ignored_claim: bool,
     /// The index of the request's route in the settings. A request without a route meets the limits of `[server]` before
     /// this is its answer.
     pub(crate) found: Result<usize, NoRoute>,
@@ -156,8 +154,6 @@ pub(crate) fn read<'p, 't>(
         Sender::Peer(peer) => trust.client(peer, headers),
         Sender::Client(client) => client,
     };
-    let has_ignored_claim =
-        !client.peer_trusted && seen.has(Seen::CLAIM) && headers.contains_key(trust.header.name());
     strip_unforwarded(authority, version, headers, seen, &client, settings);
     let found = settings.table.find(&path, method, host.as_str(), headers);
     let route = found.as_ref().map_or(&settings.no_route, |route| &settings.routes[*route]);
@@ -168,7 +164,7 @@ pub(crate) fn read<'p, 't>(
         let why = BadHead::TooLarge { client: client.address, route: index };
         return Err(Unreadable { host: Some(host), why });
     }
-    Ok(RequestReading { settings, host, path, query, client, has_ignored_claim, found, route })
+    Ok(RequestReading { settings, host, path, query, client, found, route })
 }
 
 /// Checks that the proxy and the API read the framing and the method alike, and returns the path.

@@ -15,7 +15,6 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::error::CallError;
-use crate::observe::events;
 use crate::settings::{Endpoint, RedisLocation, RedisTopology};
 use crate::tls::client::{self, ClientTlsSpec, handshake_error};
 use crate::wire::dialer::Dialer;
@@ -145,8 +144,7 @@ impl RedisConnector {
             Endpoint::Unix(path) => return speak(UnixStream::connect(path).await?).await,
             Endpoint::Tcp { host, port } => (host.as_str(), *port),
         };
-        let tell = events::server_address(server);
-        let stream = self.dialer.connect(host, port, CONNECT_TIMEOUT, tell).await?;
+        let stream = self.dialer.connect(host, port, CONNECT_TIMEOUT).await?;
         let Some((connector, spec)) = &self.tls else {
             return match self.location.tls {
                 Some(_) => Err(io::Error::other("TLS cannot be set up").into()),

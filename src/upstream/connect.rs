@@ -18,7 +18,6 @@ use super::executor::LocalExecutor;
 use super::purpose::Purpose;
 use super::stream::{ServerStream, ServerTransport, tcp_of};
 use super::trailers::{MOST_IN_ANSWER, WatchedFrames, list_bound};
-use crate::observe::events;
 use crate::settings::{Endpoint, Scheme, ServerAddress, UpstreamSpec};
 use crate::tls::{self, H2, HTTP_1_1};
 use crate::wire::dialer::Dialer;
@@ -90,7 +89,7 @@ impl Connector {
             }
             Endpoint::Tcp { host, port } => (host, *port),
         };
-        let stream = self.connect(server, host, port).await?;
+        let stream = self.connect(host, port).await?;
         // A connection of HTTP/2 for one request alone ends by a reset: clients ask for such connections, and each would
         // leave a port unusable for a minute.
         let reset_at_end = |stream: &TcpStream| {
@@ -108,7 +107,7 @@ impl Connector {
                 let stream = match self.shake_hands(stream, host, wanted).await {
                     // The server speaks HTTP/2 alone. The request is served without the upgrade.
                     Err(error) if wanted == Purpose::Http1 && is_other_protocol(&error) => {
-                        let stream = self.connect(server, host, port).await?;
+                        let stream = self.connect(host, port).await?;
                         self.shake_hands(stream, host, Purpose::Any).await?
                     }
                     shaken => shaken?,
@@ -125,14 +124,8 @@ impl Connector {
         }
     }
 
-    async fn connect(
-        &self,
-        server: &ServerAddress,
-        host: &str,
-        port: u16,
-    ) -> io::Result<TcpStream> {
-        let tell = events::server_address(&server.url);
-        let stream = self.dialer.connect(host, port, self.connect_timeout, tell).await?;
+    async fn connect(&self, host: &str, port: u16) -> io::Result<TcpStream> {
+        let stream = self.dialer.connect(host, port, self.connect_timeout).await?;
         let socket = SockRef::from(&stream);
         // Without the options all works, with less exact time-outs.
         let _ = socket.set_tcp_notsent_lowat(MOST_UNSENT);
@@ -240,10 +233,7 @@ mod tests {
         let spec =
             UpstreamSpec { connect_timeout: Duration::from_secs(10), ..UpstreamSpec::default() };
         let connector = Connector::new(&spec, Arc::default());
-        let url = format!("http://127.0.0.1:{port}");
-        let endpoint = Endpoint::Tcp { host: "127.0.0.1".to_owned(), port };
-        let server = ServerAddress { url, endpoint, scheme: Scheme::Http };
-        let stream = connector.connect(&server, "127.0.0.1", port).await.unwrap();
+        let stream = connector.connect("127.0.0.1", port).await.unwrap();
         let mut held = 0;
         while let Ok(written) = stream.try_write(&[0; 8 * 1024]) {
             held += written;
@@ -283,9 +273,7 @@ mod tests {
         let spec =
             UpstreamSpec { connect_timeout: Duration::from_secs(10), ..UpstreamSpec::default() };
         let connector = Connector::new(&spec, Arc::default());
-        let (url, endpoint) = ("http://a".to_owned(), Endpoint::Unix("a".into()));
-        let server = ServerAddress { url, endpoint, scheme: Scheme::Http };
-        let stream = connector.connect(&server, "127.0.0.1", port).await.unwrap();
+        let stream = connector.connect("127.0.0.1", port).await.unwrap();
         let socket = SockRef::from(&stream).try_clone().unwrap();
         assert!(socket.keepalive().unwrap());
         assert_eq!(socket.tcp_keepalive_time().unwrap(), SILENCE);

@@ -6,7 +6,6 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::mem;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -31,25 +30,17 @@ const FORGOTTEN: Duration = Duration::from_secs(3_600);
 #[derive(Debug, Default)]
 pub(crate) struct Dialer {
     resolver: Resolver,
-    failed: Mutex<HashMap<SocketAddr, FailedAddress>>,
-}
-
-/// An address that has not taken its last connection.
-#[derive(Debug)]
-struct FailedAddress {
-    at: Instant,
-    is_told: bool,
+    /// The addresses that have not taken their last connection, each with the time of the attempt.
+    failed: Mutex<HashMap<SocketAddr, Instant>>,
 }
 
 impl Dialer {
-    /// Connects to a server within `limit`. While one address of a name works, `tell` gets each of the others that does
-    /// not, once, with the reason; and once more without a reason when it works again.
+    /// Connects to a server within `limit`.
     pub(crate) async fn connect(
         &self,
         host: &str,
         port: u16,
         limit: Duration,
-        tell: impl Fn(SocketAddr, Option<&io::Error>),
     ) -> io::Result<TcpStream> {
         let connecting = async {
             let stream = match host.parse::<IpAddr>() {
@@ -58,7 +49,7 @@ impl Dialer {
                     let addresses = self.resolver.addresses(host).await?;
                     // Even if the time is short, there is some for a second address.
                     let delay = ATTEMPT_DELAY.min(limit / 2);
-                    self.race(self.in_order(&addresses, port), delay, tell).await?
+                    self.race(self.in_order(&addresses, port), delay).await?
                 }
             };
             // Otherwise the system holds a small packet back until the packet before it is acknowledged. Requests and
@@ -77,7 +68,7 @@ impl Dialer {
             let (address, turn) =
                 (SocketAddr::new(*ip, port), &mut turns[usize::from(ip.is_ipv4())]);
             *turn += 1;
-            let failed = failed.get(&address).map(|it| it.at).filter(|at| at.elapsed() < AVOIDED);
+            let failed = failed.get(&address).copied().filter(|at| at.elapsed() < AVOIDED);
             (failed, *turn, address)
         });
         let mut ranked: Vec<_> = ranked.collect();
@@ -86,63 +77,36 @@ impl Dialer {
     }
 
     /// Tries the addresses one after the other. The next attempt begins when one has failed, or has gone on for `delay`.
-    async fn race(
-        &self,
-        addresses: Vec<SocketAddr>,
-        delay: Duration,
-        tell: impl Fn(SocketAddr, Option<&io::Error>),
-    ) -> io::Result<TcpStream> {
+    async fn race(&self, addresses: Vec<SocketAddr>, delay: Duration) -> io::Result<TcpStream> {
         let (mut addresses, mut attempts) = (addresses.into_iter(), FuturesUnordered::new());
-        let mut failures = Vec::new();
+        let mut last = io::Error::other("the name has no address");
         loop {
             let latest = addresses.next();
             attempts.extend(latest.map(|to| async move { (to, TcpStream::connect(to).await) }));
-            let failure = tokio::select! {
+            tokio::select! {
                 biased;
                 ended = attempts.next() => match ended {
                     Some((address, Ok(stream))) => {
-                        self.works(address, &failures, tell);
+                        self.failed.lock().remove(&address);
                         return Ok(stream);
                     }
-                    Some((address, Err(error))) => Some((address, error)),
-                    None => break,
+                    Some((address, Err(error))) => {
+                        self.fails(address);
+                        last = error;
+                    }
+                    None => return Err(last),
                 },
                 () = sleep(delay), if addresses.len() > 0 => {
-                    let why = format!("no answer in time ({delay:?})");
-                    latest.map(|it| (it, io::Error::new(io::ErrorKind::TimedOut, why)))
+                    latest.into_iter().for_each(|it| self.fails(it));
                 }
-            };
-            if let Some((address, _)) = &failure {
-                self.fails(*address);
             }
-            failures.extend(failure);
         }
-        let last = failures.pop().map(|(_, error)| error);
-        Err(last.unwrap_or_else(|| io::Error::other("the name has no address")))
     }
 
     fn fails(&self, address: SocketAddr) {
-        let (mut failed, at) = (self.failed.lock(), Instant::now());
-        failed.retain(|_, it| it.at.elapsed() < FORGOTTEN);
-        failed.entry(address).or_insert(FailedAddress { at, is_told: false }).at = at;
-    }
-
-    /// An address took the connection, and these others did not.
-    fn works(
-        &self,
-        address: SocketAddr,
-        failures: &[(SocketAddr, io::Error)],
-        tell: impl Fn(SocketAddr, Option<&io::Error>),
-    ) {
         let mut failed = self.failed.lock();
-        if failed.remove(&address).is_some_and(|it| it.is_told) {
-            tell(address, None);
-        }
-        for (other, error) in failures {
-            if failed.get_mut(other).is_some_and(|it| !mem::replace(&mut it.is_told, true)) {
-                tell(*other, Some(error));
-            }
-        }
+        failed.retain(|_, at| at.elapsed() < FORGOTTEN);
+        failed.insert(address, Instant::now());
     }
 }
 
@@ -180,33 +144,28 @@ mod tests {
         address.parse().unwrap()
     }
 
-    /// Connects to the first of these addresses that works, and returns it and what was told.
-    async fn dial(dialer: &Dialer, addresses: &[SocketAddr]) -> (SocketAddr, Vec<(u16, bool)>) {
-        let told = Mutex::new(Vec::new());
-        let tell = |address: SocketAddr, error: Option<&io::Error>| {
-            told.lock().push((address.port(), error.is_some()));
-        };
-        let stream = dialer.race(addresses.to_vec(), ATTEMPT_DELAY, tell).await.unwrap();
-        (stream.peer_addr().unwrap(), told.into_inner())
+    /// Connects to the first of these addresses that works, and returns it.
+    async fn dial(dialer: &Dialer, addresses: &[SocketAddr]) -> SocketAddr {
+        let stream = dialer.race(addresses.to_vec(), ATTEMPT_DELAY).await.unwrap();
+        stream.peer_addr().unwrap()
     }
 
-    /// A regression: each new connection waited for half of `connect_timeout` at a dead address, and nobody was told.
+    /// A regression: each new connection waited for half of `connect_timeout` at a dead address.
     #[tokio::test(start_paused = true)]
-    async fn a_dead_address_is_left_for_the_next_and_told_once() {
+    async fn a_dead_address_is_left_for_the_next() {
         let ((dead, _held), (alive, _listener)) = (silent(), working().await);
         let (dialer, begin) = (Dialer::default(), Instant::now());
-        assert_eq!(dial(&dialer, &[dead, alive]).await, (alive, vec![(dead.port(), true)]));
+        assert_eq!(dial(&dialer, &[dead, alive]).await, alive);
         assert_eq!(begin.elapsed().as_millis(), ATTEMPT_DELAY.as_millis());
-        assert_eq!(dial(&dialer, &[dead, alive]).await, (alive, vec![]), "it was told");
     }
 
     #[tokio::test]
     async fn a_refused_address_leads_to_the_next_at_once() {
         let (dead, (alive, _listener)) = (refusing().await, working().await);
         let dialer = Dialer::default();
-        let dialling = dialer.race(vec![dead, alive], Duration::MAX / 4, |_, _| {});
+        let dialling = dialer.race(vec![dead, alive], Duration::MAX / 4);
         assert_eq!(dialling.await.unwrap().peer_addr().unwrap(), alive);
-        let dialling = dialer.race(vec![dead, dead], Duration::MAX / 4, |_, _| {});
+        let dialling = dialer.race(vec![dead, dead], Duration::MAX / 4);
         assert_eq!(dialling.await.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
     }
 
@@ -215,7 +174,7 @@ mod tests {
     async fn an_address_that_answers_late_is_used() {
         let ((late, [server, _client]), (dead, _held)) = (silent(), silent());
         let dialer = Dialer::default();
-        let dialling = dialer.race(vec![late, dead], Duration::from_millis(1), |_, _| panic!());
+        let dialling = dialer.race(vec![late, dead], Duration::from_millis(1));
         let (dialled, accepted) = tokio::join!(
             dialling,
             tokio::task::spawn_blocking(move || {
@@ -229,15 +188,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_address_that_is_back_is_told_once() {
+    async fn an_address_that_is_back_is_no_longer_avoided() {
         let (dead, (alive, listener)) = (refusing().await, working().await);
         let dialer = Dialer::default();
-        assert_eq!(dial(&dialer, &[dead, alive]).await, (alive, vec![(dead.port(), true)]));
+        assert_eq!(dial(&dialer, &[dead, alive]).await, alive);
         drop(listener);
         let _listener = TcpListener::bind(dead).await.unwrap();
-        let both = vec![(dead.port(), false), (alive.port(), true)];
-        assert_eq!(dial(&dialer, &[alive, dead]).await, (dead, both));
-        assert_eq!(dial(&dialer, &[dead, alive]).await, (dead, vec![]));
+        assert_eq!(dial(&dialer, &[alive, dead]).await, dead);
+        assert!(!dialer.failed.lock().contains_key(&dead));
     }
 
     #[tokio::test(start_paused = true)]
@@ -256,8 +214,6 @@ mod tests {
         assert_eq!(order(), [three, one, two]);
         advance(AVOIDED / 2).await;
         assert_eq!(order(), [one, three, two], "somebody finds out whether it is back");
-        dialer.works(SocketAddr::new(two, PORT), &[], |_, _| panic!("nobody was told"));
-        assert_eq!(order(), [one, two, three]);
     }
 
     #[test]

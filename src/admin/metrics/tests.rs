@@ -126,7 +126,7 @@ fn the_whole_page() {
 #[test]
 fn a_scrape_before_the_first_request_has_every_family() {
     let page = page_of(|_| {});
-    assert_eq!(page.matches("# TYPE tidegate_").count(), 50);
+    assert_eq!(page.matches("# TYPE tidegate_").count(), 49);
     assert!(page.contains("tidegate_request_duration_seconds_count{route=\"none\"} 0\n"));
 }
 

@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 use tokio::time::Instant;
 
 pub(crate) use self::idleness::Idleness;
-pub(crate) use self::phase::{DueAction, Overdue, Phase};
+pub(crate) use self::phase::{DueAction, Phase};
 pub(crate) use self::socket::{AcceptedStream, Socket};
 use super::WorkerTasks;
 use super::peer::Peer;

@@ -17,7 +17,6 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
 use prost::Message as _;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::observe::events;
 use crate::observe::start;
 use crate::percent;
 use crate::settings::CollectorAddress;
@@ -69,8 +68,7 @@ impl CollectorConnection {
         address: CollectorAddress,
         dialer: &Dialer,
     ) -> Result<Self, ExportError> {
-        let (tell, host) = (events::server_address(&address), address.host.as_str());
-        let stream = dialer.connect(host, address.port, CONNECT_TIMEOUT, tell).await;
+        let stream = dialer.connect(&address.host, address.port, CONNECT_TIMEOUT).await;
         let stream = stream.map_err(|error| (AWAY, format!("cannot connect: {error}")))?;
         let (sender, connection) = client::handshake(stream).await.map_err(broken)?;
         let driver = tokio::spawn(async move {

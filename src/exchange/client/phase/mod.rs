@@ -57,8 +57,8 @@ pub(crate) struct Phase {
     pub(crate) unsettled: Cell<bool>,
     /// The connection is settled, and is to be parked before the next bytes are handed to hyper.
     pub(crate) parks: Cell<bool>,
-    /// The last part of an exchange for which the client took too long.
-    pub(crate) overdue: Cell<Option<Overdue>>,
+    /// The client has taken too long.
+    pub(crate) overdue: Cell<bool>,
     /// Whether the connection is idle, as other threads see it.
     idleness: Arc<Idleness>,
 }
@@ -74,36 +74,11 @@ enum Doing {
     Discarding,
 }
 
-/// The part of an exchange for which a client took too long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Overdue {
-    /// A request's head, or a handshake before it.
-    Head,
-    /// The next piece of a request's body.
-    Body,
-    /// To read the next piece of a response.
-    Response,
-    /// To send or read anything on a connection that has changed to another protocol.
-    Tunnel,
-}
-
-impl Overdue {
-    /// The words of the log.
-    pub(crate) fn reason(self) -> &'static str {
-        match self {
-            Self::Head => "no request's head in time (header_timeout)",
-            Self::Body => "no more of a request's body in time (body_timeout)",
-            Self::Response => "a response was not read in time (body_timeout)",
-            Self::Tunnel => "nothing moved on an upgraded connection (tunnel_timeout)",
-        }
-    }
-}
-
 /// What is to be done with a connection at a certain time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum DueAction {
-    /// Close the connection: the client has used up its time. `None` if it was only idle.
-    Close(Option<Overdue>),
+    /// Close the connection: the client has used up its time.
+    Close,
     /// Put the connection aside until the client sends something.
     Park,
     /// Check whether the client is still there.
@@ -136,9 +111,9 @@ impl Phase {
     /// What is due next and when, unless an event comes first. `None` if the clock cannot express the time.
     pub(crate) fn due(&self) -> Option<(Instant, DueAction)> {
         if self.is_given_up() {
-            return Some((self.since(), DueAction::Close(None)));
+            return Some((self.since(), DueAction::Close));
         }
-        let response = (self.times.get().body, DueAction::Close(Some(Overdue::Response)));
+        let response = (self.times.get().body, DueAction::Close);
         let writing = self.write_waits_since.get().map(|since| (since, response));
         let doing = match self.doing.get() {
             Doing::Idle if self.parks.get() => (Duration::ZERO, DueAction::Park),
@@ -146,12 +121,10 @@ impl Phase {
                 (PARK, DueAction::Park)
             }
             Doing::Idle if writing.is_some() => (LOOK, DueAction::Look),
-            Doing::Idle => (self.times.get().idle, DueAction::Close(None)),
+            Doing::Idle => (self.times.get().idle, DueAction::Close),
             Doing::Busy => (LOOK, DueAction::Look),
-            Doing::Discarding => (self.times.get().body, DueAction::Close(Some(Overdue::Body))),
-            Doing::Fresh | Doing::ReadingHead => {
-                (self.times.get().header, DueAction::Close(Some(Overdue::Head)))
-            }
+            Doing::Discarding => (self.times.get().body, DueAction::Close),
+            Doing::Fresh | Doing::ReadingHead => (self.times.get().header, DueAction::Close),
         };
         let at = |(since, (limit, due)): (Instant, _)| Some((since.checked_add(limit)?, due));
         at((self.since(), doing)).into_iter().chain(writing.and_then(at)).min()

@@ -26,7 +26,7 @@ async fn an_idle_connection_is_parked_and_later_closed() {
 async fn unfinished_work_keeps_a_connection_from_being_parked() {
     let (ended, phase) = answered().await;
     phase.unsettled.set(true);
-    assert_eq!(phase.due(), Some((ended + IDLE, DueAction::Close(None))), "a rest of its request");
+    assert_eq!(phase.due(), Some((ended + IDLE, DueAction::Close)), "a rest of its request");
     phase.begin(ended);
     phase.end(Instant::now());
     assert_eq!(phase.due(), Some((ended + PARK, DueAction::Park)), "gone with the next request");
@@ -34,25 +34,17 @@ async fn unfinished_work_keeps_a_connection_from_being_parked() {
     assert_eq!(phase.due(), Some((ended + LOOK, DueAction::Look)), "a write that waits");
     tokio::time::advance(BODY).await;
     phase.looked(Instant::now());
-    assert_eq!(
-        phase.due(),
-        Some((ended + BODY, DueAction::Close(Some(Overdue::Response)))),
-        "it waits for too long"
-    );
+    assert_eq!(phase.due(), Some((ended + BODY, DueAction::Close)), "it waits for too long");
     phase.write_moved();
     assert_eq!(phase.due(), Some((Instant::now() + PARK, DueAction::Park)));
     phase.bytes_came();
-    assert_eq!(
-        phase.due(),
-        Some((Instant::now() + HEADER, DueAction::Close(Some(Overdue::Head)))),
-        "a head has begun"
-    );
+    assert_eq!(phase.due(), Some((Instant::now() + HEADER, DueAction::Close)), "a head has begun");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_was_not_asked_yet_is_not_parked() {
     let phase = Phase::new(times_with(IDLE), Arc::new(Idleness::new()));
-    assert_eq!(phase.due(), Some((Instant::now() + HEADER, DueAction::Close(Some(Overdue::Head)))));
+    assert_eq!(phase.due(), Some((Instant::now() + HEADER, DueAction::Close)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -60,7 +52,7 @@ async fn a_connection_whose_time_is_short_is_closed_instead() {
     let phase = Phase::new(times_with(PARK), Arc::new(Idleness::new()));
     phase.begin(Instant::now());
     phase.end(Instant::now());
-    assert_eq!(phase.due(), Some((Instant::now() + PARK, DueAction::Close(None))));
+    assert_eq!(phase.due(), Some((Instant::now() + PARK, DueAction::Close)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -72,39 +64,24 @@ async fn a_discarded_body_has_the_time_limit_of_a_body() {
     for _ in 0..5 {
         tokio::time::advance(BODY / 2).await;
         phase.bytes_came();
-        assert_eq!(
-            phase.due(),
-            Some((Instant::now() + BODY, DueAction::Close(Some(Overdue::Body))))
-        );
+        assert_eq!(phase.due(), Some((Instant::now() + BODY, DueAction::Close)));
     }
     phase.discarded();
-    assert_eq!(phase.due(), Some((Instant::now() + IDLE, DueAction::Close(None))));
+    assert_eq!(phase.due(), Some((Instant::now() + IDLE, DueAction::Close)));
     phase.bytes_came();
-    assert_eq!(
-        phase.due(),
-        Some((Instant::now() + HEADER, DueAction::Close(Some(Overdue::Head)))),
-        "the next head"
-    );
+    assert_eq!(phase.due(), Some((Instant::now() + HEADER, DueAction::Close)), "the next head");
 }
 
 #[tokio::test(start_paused = true)]
 async fn many_requests_end_with_the_last() {
     let phase = Phase::new(times_with(IDLE), Arc::new(Idleness::new()));
     phase.multiplex();
-    assert_eq!(
-        phase.due(),
-        Some((Instant::now() + HEADER, DueAction::Close(Some(Overdue::Head)))),
-        "a hello"
-    );
+    assert_eq!(phase.due(), Some((Instant::now() + HEADER, DueAction::Close)), "a hello");
     phase.bytes_came();
-    assert_eq!(
-        phase.due(),
-        Some((Instant::now() + HEADER, DueAction::Close(Some(Overdue::Head)))),
-        "half of it"
-    );
+    assert_eq!(phase.due(), Some((Instant::now() + HEADER, DueAction::Close)), "half of it");
     tokio::time::advance(HEADER / 2).await;
     phase.bytes_came();
-    assert_eq!(phase.due(), Some((Instant::now() + IDLE, DueAction::Close(None))));
+    assert_eq!(phase.due(), Some((Instant::now() + IDLE, DueAction::Close)));
     let began = Instant::now();
     phase.begin(began);
     phase.begin(began + LOOK / 2);
@@ -112,7 +89,7 @@ async fn many_requests_end_with_the_last() {
     assert_eq!(phase.due(), Some((began + LOOK, DueAction::Look)), "not put off by the second");
     phase.end(began);
     phase.bytes_came();
-    assert_eq!(phase.due(), Some((began + IDLE, DueAction::Close(None))), "a ping is no head");
+    assert_eq!(phase.due(), Some((began + IDLE, DueAction::Close)), "a ping is no head");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,10 +1,7 @@
-//! Clients that take too long, many of them at once: each is cut off, the log says it in summaries, and the
-//! requests of others are answered.
+//! Clients that take too long, many of them at once: each is cut off, and the requests of others are answered.
 
 use std::io::Write as _;
 use std::net::TcpStream;
-
-use serde_json::Value;
 
 use crate::support::client::{Connection, get};
 use crate::support::metrics::Metrics;
@@ -14,14 +11,6 @@ use crate::support::upstream::{Upstream, ok};
 use crate::support::wait_until;
 
 const MANY: usize = 100;
-
-/// All clients that were told as slow for this reason, once all lines are written, and how many lines.
-fn told(proxy: &mut Tidegate, reason: &str) -> (u64, usize) {
-    assert!(proxy.stop().success());
-    let fits = |line: &Value| line["reason"].as_str().unwrap().contains(reason);
-    let lines: Vec<_> = proxy.log.with("slow clients").into_iter().filter(fits).collect();
-    (lines.iter().map(|line| line["count"].as_u64().unwrap()).sum(), lines.len())
-}
 
 /// Opens many connections that each send these bytes and nothing more.
 fn crowd(proxy: &Tidegate, bytes: &[u8]) -> Vec<Connection> {
@@ -36,9 +25,7 @@ fn crowd(proxy: &Tidegate, bytes: &[u8]) -> Vec<Connection> {
 /// A proxy with one worker, an API behind it, and these time-outs.
 fn proxy(server: &str) -> (Tidegate, Upstream) {
     let api = Upstream::answering(|_| ok(&"x".repeat(1 << 20)));
-    // A summary that comes by itself would be one more line.
-    let log = "[log]\nsummary_interval = \"1h\"";
-    let proxy = Proxy::of_one_worker(&api).server(server).section(log).admin();
+    let proxy = Proxy::of_one_worker(&api).server(server).admin();
     (proxy.server("drain_timeout = \"0s\"").start(), api)
 }
 
@@ -49,19 +36,19 @@ fn assert_unharmed(proxy: &Tidegate) {
     }
 }
 
-fn counted(proxy: &Tidegate) -> f64 {
-    Metrics::of(proxy.admin()).value("tidegate_slow_clients_total")
+fn connections(proxy: &Tidegate) -> f64 {
+    Metrics::of(proxy.admin()).value("tidegate_connections{protocol=\"http1\"}")
 }
 
 #[test]
-fn clients_that_never_finish_are_cut_off_and_told_in_two_lines() {
+fn clients_that_never_finish_are_cut_off() {
     let body = &b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\nhalf"[..];
-    for (what, time_out, begun, reason) in [
-        ("a head", "header_timeout", &b"GET / HTTP/1.1\r\nhost: a\r\nx-a: "[..], "head in time"),
-        ("nothing", "header_timeout", b"", "head in time"),
-        ("a body", "body_timeout", body, "request's body"),
+    for (what, time_out, begun) in [
+        ("a head", "header_timeout", &b"GET / HTTP/1.1\r\nhost: a\r\nx-a: "[..]),
+        ("nothing", "header_timeout", b""),
+        ("a body", "body_timeout", body),
     ] {
-        let (mut proxy, _api) = proxy(&format!("{time_out} = \"1s\""));
+        let (proxy, _api) = proxy(&format!("{time_out} = \"1s\""));
         let mut crowd = crowd(&proxy, begun);
         assert_unharmed(&proxy);
         if what == "a body" {
@@ -69,38 +56,32 @@ fn clients_that_never_finish_are_cut_off_and_told_in_two_lines() {
         } else {
             assert!(crowd.iter_mut().all(Connection::is_closed), "{what}");
         }
-        wait_until("all are counted", || counted(&proxy) == MANY as f64);
-        drop(crowd);
-        assert_eq!(told(&mut proxy, reason), (MANY as u64, 2), "{what}");
+        wait_until("all are closed", || connections(&proxy) == 0.0);
     }
 }
 
 #[test]
-fn responses_that_nobody_reads_are_given_up_and_told() {
-    let (mut proxy, _api) = proxy("body_timeout = \"1s\"");
+fn responses_that_nobody_reads_are_given_up() {
+    let (proxy, _api) = proxy("body_timeout = \"1s\"");
     let asked = "GET / HTTP/1.1\r\nhost: a\r\n\r\n".repeat(10);
-    let crowd: Vec<_> = crowd(&proxy, asked.as_bytes()).into_iter().take(MANY).collect();
-    wait_until("all are given up", || counted(&proxy) == MANY as f64);
+    let _crowd = crowd(&proxy, asked.as_bytes());
     assert_unharmed(&proxy);
-    drop(crowd);
-    assert_eq!(told(&mut proxy, "was not read"), (MANY as u64, 2));
+    wait_until("all are given up", || connections(&proxy) == 0.0);
 }
 
 #[test]
-fn a_tunnel_in_which_nothing_moves_is_told() {
+fn a_tunnel_in_which_nothing_moves_is_closed() {
     let upgraded = b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n";
     let api = Upstream::raw(|mut stream| {
         let _ = crate::support::upstream::read_head(&mut std::io::BufReader::new(&stream));
         let _ = stream.write_all(upgraded);
         hold(stream);
     });
-    let mut proxy = Proxy::to(&api).server("tunnel_timeout = \"50ms\"").start();
+    let proxy = Proxy::to(&api).server("tunnel_timeout = \"50ms\"").start();
     let mut client = Connection::open(proxy.address);
     client.send("GET / HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n");
     assert_eq!(client.reply("GET").status, 101);
     assert!(client.is_closed());
-    proxy.log.wait("slow clients", |_| true);
-    assert_eq!(told(&mut proxy, "upgraded connection"), (1, 1));
 }
 
 /// Keeps a connection until the other side closes it.
@@ -108,12 +89,10 @@ fn hold(mut stream: TcpStream) {
     let _ = std::io::copy(&mut stream, &mut std::io::sink());
 }
 
-/// An idle connection has done nothing wrong.
 #[test]
-fn idle_connections_are_closed_without_a_word() {
-    let (mut proxy, _api) = proxy("idle_timeout = \"50ms\"");
+fn idle_connections_are_closed() {
+    let (proxy, _api) = proxy("idle_timeout = \"50ms\"");
     let mut client = Connection::open(proxy.address);
     assert_eq!(client.get("/", &[]).status, 200);
     assert!(client.is_closed());
-    assert_eq!(told(&mut proxy, ""), (0, 0));
 }

@@ -1,10 +1,6 @@
 //! The client's address, as its connection and trusted proxies say it.
 
-use serde_json::Value;
-
 use super::check_headers;
-use crate::support::client::get;
-use crate::support::proxy::Proxy;
 
 const TRUSTED: &str = "trusted_proxies = [\"127.0.0.0/8\", \"10.0.0.0/8\"]";
 
@@ -47,30 +43,6 @@ fn a_stranger_is_not_believed() {
             (&[], 429),
         ],
     );
-}
-
-#[test]
-fn a_header_that_is_not_believed_is_told_once() {
-    for (server, header, told) in [
-        ("", "x-forwarded-for", true),
-        ("trusted_proxies = [\"10.0.0.0/8\"]", "x-forwarded-for", true),
-        ("client_ip_header = \"forwarded\"", "x-forwarded-for", false),
-        ("", "x-forwarded-proto", false),
-        (TRUSTED, "x-forwarded-for", false),
-    ] {
-        let mut proxy = Proxy::answering().server(server).start();
-        for client in ["203.0.113.1", "203.0.113.2"] {
-            assert_eq!(get(proxy.address, "/", &[(header, client)]).status, 200);
-        }
-        proxy.stop();
-        let lines = proxy.log.with("client header ignored");
-        let expected = [("127.0.0.1", header)].into_iter().filter(|_| told).collect::<Vec<_>>();
-        let text = |line: &Value, name: &str| line[name].as_str().unwrap().to_owned();
-        let lines: Vec<_> =
-            lines.iter().map(|line| (text(line, "peer"), text(line, "header"))).collect();
-        let lines: Vec<_> = lines.iter().map(|(peer, name)| (&**peer, &**name)).collect();
-        assert_eq!(lines, expected, "{server} {header}");
-    }
 }
 
 #[test]
