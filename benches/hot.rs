@@ -227,6 +227,7 @@ fn key(spec: &LimitSpec, path: &NormalPath<'_>, headers: &HeaderMap) -> Key {
         has_end: true,
         may_wait: true,
         cost: None,
+        counted: None,
     };
     spec.key.key(&view).unwrap().expect("no limit of the plan above skips")
 }

@@ -9,11 +9,13 @@ use clap::Args;
 
 use super::{CommandResult, ConfigFile, Failure, complain, load, print, terminal};
 use crate::observe::log::Terminal;
-use crate::replay::Replay;
 use crate::replay::fact::{Assumption, Fact};
-use crate::replay::log::{CHANGES, FaultyLine, Format, LineFault, LogInput, LogRecord, SortedLogs};
+use crate::replay::log::{
+    CHANGES, FaultyLine, Format, LineFault, LogInput, LogRecord, SortedLogs, ToldChange,
+};
 use crate::replay::report::text::text;
 use crate::replay::report::{FileReport, LineCounts, Report, html, number, printable, time};
+use crate::replay::{Replay, with_hashed_overrides};
 use crate::settings::Settings;
 
 /// Exit code: more requests would be rejected than `--fail-above` allows.
@@ -87,15 +89,19 @@ impl FromStr for Share {
 }
 
 impl LogArgs {
-    /// Calls `take` for each request of the logs. Returns how many lines there were of each kind.
-    pub(super) fn read(&self, mut take: impl FnMut(&LogRecord)) -> Result<LineCounts, Failure> {
+    /// Calls `take` for each request of the logs, with what lines of tidegate have changed before it. Returns how many
+    /// lines there were of each kind.
+    pub(super) fn read(
+        &self,
+        mut take: impl FnMut(&LogRecord, &[ToldChange]),
+    ) -> Result<LineCounts, Failure> {
         let inputs: Vec<_> = self.logs.iter().cloned().map(LogInput::from).collect();
         let mut logs = SortedLogs::open(&inputs, &self.format).map_err(Failure::run)?;
         let is_watched = terminal(&io::stderr()) != Terminal::None;
         let mut lines = LineCounts::default();
         while let Some(next) = logs.next_request().map_err(Failure::run)? {
             match next {
-                Ok(record) => take(&record),
+                Ok(record) => take(&record, &std::mem::take(&mut logs.changes)),
                 Err(FaultyLine { fault: LineFault::NoRequest(what), .. }) => {
                     lines.no_request += 1;
                     if CHANGES.iter().any(|(message, _)| *message == what) {
@@ -167,14 +173,17 @@ pub(super) fn replay(args: &ReplayArgs) -> CommandResult {
         let page = page.display();
         return Err(Failure::usage(format!("--html {page} would overwrite a file that is read")));
     }
-    let settings = load(&args.file.config)?.settings;
-    let against = args.against.as_deref().map(load).transpose()?.map(|loaded| loaded.settings);
+    let against = args.against.as_deref().map(settings).transpose()?;
+    let settings = settings(&args.file.config)?;
     let plans: Vec<&Settings> = std::iter::once(&settings).chain(&against).collect();
     let mut replay = Replay::new(plans, &args.assumptions);
     check_assumptions(&args.assumptions, |fact| {
         replay.sides.iter().any(|side| side.judge.reads(fact))
     })?;
-    let lines = args.logs.read(|record| replay.request(record))?;
+    let lines = args.logs.read(|record, changes| {
+        changes.iter().for_each(|change| replay.change(change));
+        replay.request(record);
+    })?;
     let files: Vec<_> = configs().map(|path| printable(&path.display().to_string())).collect();
     let Some(report) = Report::of(&replay, lines, &files) else { return Ok(()) };
     if let Some(path) = &args.html {
@@ -192,6 +201,10 @@ pub(super) fn replay(args: &ReplayArgs) -> CommandResult {
         }
         _ => Ok(()),
     }
+}
+
+fn settings(file: &Path) -> Result<Settings, Failure> {
+    Ok(with_hashed_overrides(load(file)?.settings))
 }
 
 /// Why a replay fails by `--fail-above`.

@@ -53,7 +53,7 @@ pub(super) fn suggest(args: &SuggestArgs) -> CommandResult {
     let settings = wanted.settings(&config::process_environment).map_err(Failure::usage)?;
     let mut suggest = Suggest::new(&settings, &args.assumptions);
     check_assumptions(&args.assumptions, |fact| suggest.judge.reads(fact))?;
-    let lines = args.logs.read(|record| suggest.request(record))?;
+    let lines = args.logs.read(|record, _| suggest.request(record))?;
     if lines.broken > 0 {
         complain(format_args!("{} of {} lines cannot be read", lines.broken, lines.read));
     }

@@ -42,8 +42,9 @@ events! {
         warn!(refused, help = "nothing is rejected: start without --shadow to enforce the limits", "every limit in shadow");
 
     /// A changed configuration is in force. `changed` has a text for each change.
-    pub(crate) fn config_reloaded(changed: &[String]) =
-        info!(changed = changed.join(SEPARATOR), "config reloaded");
+    pub(crate) fn config_reloaded(changed: &[String], settings: &Settings) =
+        info!(changed = changed.join(SEPARATOR), counts_by = counts_by(settings), plans_by = plans_by(settings),
+            "config reloaded");
 
     /// A configuration can be used, but probably does not do what was meant. The word "warning" is cut from the text,
     /// because the message has it, too.
@@ -318,11 +319,21 @@ pub(crate) fn config_loaded(file: &str, settings: &Settings) {
     let version = env!("CARGO_PKG_VERSION");
     let [routes, limits, upstreams] =
         [settings.routes.len(), settings.limits.len(), settings.upstreams.len()];
+    let (counts_by, plans_by) = (counts_by(settings), plans_by(settings));
+    info!(target: TARGET, version, file, store, routes, limits, upstreams, counts_by, plans_by, "config loaded");
+}
+
+/// The `key` of each limit, as a JSON object.
+fn counts_by(settings: &Settings) -> String {
     let sources = |limit: &Arc<LimitSpec>| -> Vec<String> {
         limit.key.sources.iter().map(ToString::to_string).collect()
     };
-    let counts_by = json_object(settings.limits.iter().map(|limit| (&limit.name, sources(limit))));
-    info!(target: TARGET, version, file, store, routes, limits, upstreams, counts_by, "config loaded");
+    json_object(settings.limits.iter().map(|limit| (&limit.name, sources(limit))))
+}
+
+/// The part of a request that says its plan.
+fn plans_by(settings: &Settings) -> Option<String> {
+    Some(settings.plans.as_ref()?.by.sources.first()?.to_string())
 }
 
 /// An override that an operator set while the process runs.

@@ -95,9 +95,16 @@ impl PlanRule {
             Some(line) => Some(line.plan()),
             None => value.as_deref().and_then(|value| std::str::from_utf8(value).ok()),
         };
+        let plan = self.named(said);
+        RequestPlan { line, ..plan }
+    }
+
+    /// The plan of a request that says this name.
+    pub(crate) fn named(&self, said: Option<&str>) -> RequestPlan<'_> {
         let said = said.and_then(|said| self.named.get(said));
         let name = said.or(self.default.as_ref());
-        RequestPlan { by: &self.by, name, is_default: said.is_none() && name.is_some(), line }
+        let is_default = said.is_none() && name.is_some();
+        RequestPlan { by: &self.by, name, is_default, line: None }
     }
 
     /// The key as if the file had no other table: the lines of `plans.file` name none. `None` if another table than that

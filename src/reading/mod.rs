@@ -222,6 +222,7 @@ impl RequestReading<'_, '_> {
             has_end: true,
             may_wait: true,
             cost: None,
+            counted: None,
         }
     }
 }

@@ -178,6 +178,7 @@ fn record(case: &TestCase, time: Timestamp) -> LogRecord {
         status: Some(case.status),
         bytes: None,
         duration: Some(ANSWER),
+        counted: None,
     }
 }
 

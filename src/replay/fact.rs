@@ -121,7 +121,7 @@ impl Fact {
     }
 
     /// The fact that this source reads. `None` if every log has it.
-    fn of_source(source: &KeySource) -> Option<Self> {
+    pub(super) fn of_source(source: &KeySource) -> Option<Self> {
         match source {
             KeySource::Ip => Some(Self::Client),
             KeySource::Host => Some(Self::Host),

@@ -12,7 +12,8 @@ use serde_json::{Map, Value};
 use smallvec::SmallVec;
 
 use super::fact::{Assumed, Assumption, Fact, LimitFact};
-use super::log::{ClientOrigin, LogRecord, Logged};
+use super::log::{ClientOrigin, LogRecord, Logged, ToldChange};
+use super::told::{ToldCounts, tells};
 use crate::reading::{self, BadHead, RequestHead, Seen, Sender, TargetParts};
 use crate::request::client::{Client, PeerAddress};
 use crate::request::key::{BodyFields, BodyKind, Token, TokenFault, TokenReading, View, token};
@@ -30,6 +31,8 @@ pub struct Judge<'p> {
     rehearsal: Rehearsal,
     /// The facts that each limit reads, by the limit's index in the settings: see [`Fact::of_limit`].
     limits: Vec<Vec<LimitFact<'p>>>,
+    /// What tidegate's own lines say.
+    told: ToldCounts,
     /// The facts that choose a route. Each stands beside the index of its route in the settings.
     routes: Vec<(usize, Fact)>,
     /// All facts that are read.
@@ -140,6 +143,7 @@ impl<'p> Judge<'p> {
             settings,
             rehearsal: Rehearsal::new(settings),
             limits,
+            told: ToldCounts::default(),
             routes,
             facts,
             assumptions: assumptions.to_vec(),
@@ -168,14 +172,24 @@ impl<'p> Judge<'p> {
         }
     }
 
+    /// From now on, limits decide as this line of tidegate says.
+    pub(crate) fn change(&mut self, change: &ToldChange) {
+        self.told.change(change, self.settings, &self.rehearsal);
+    }
+
     /// Decides about a request at its time, which must not be before the time of the last call.
     pub fn judge(&mut self, record: &LogRecord) -> JudgedRequest<'p> {
+        self.told.begin(record, &self.rehearsal);
         let mut headers = self.headers(record);
         let client = self.client(record, &headers);
         let address = client.as_ref().map(|client| client.address);
         let client = client.unwrap_or(UNKNOWN);
         self.decide(record, &mut headers, client, address).unwrap_or_else(|(part, route)| {
-            let (no_route, missing, refused) = Default::default();
+            let (no_route, missing) = Default::default();
+            let refused = record.counted.as_ref().and_then(|counts| {
+                let reason = counts.refused_part().and(counts.reason.as_ref())?;
+                Some(format!("{}: {reason}", record.status.unwrap_or_default()))
+            });
             JudgedRequest { client: address, route, no_route, missing, answer: Err(part), refused }
         })
     }
@@ -218,6 +232,9 @@ impl<'p> Judge<'p> {
             goes_as_it_came: self.settings.only_decides(),
         };
         let reading = reading::read(self.settings, head).map_err(|it| wrong_part(&it.why))?;
+        if let Some(part) = record.counted.as_ref().and_then(|counts| counts.refused_part()) {
+            return Err((part, reading.found.ok()));
+        }
         let mut missing = SmallVec::new();
         for (index, (route, fact)) in self.routes.iter().enumerate() {
             if !is_known(fact) && self.settings.table.pattern(*route).matches(&reading.path) {
@@ -228,16 +245,24 @@ impl<'p> Judge<'p> {
         let token = self.token(record, headers, address);
         let (cert, token) = (cert.as_deref(), Token(&&token));
         let body = self.body(&reading.route.options().body_fields, record, headers, address);
-        let view = View { cert, token, body: Some(&body), ..reading.view(&method, headers) };
-        let spec = reading.route;
+        let counted =
+            record.counted.as_ref().map(|counts| self.told.of_request(counts, self.settings));
+        let counted = counted.as_ref();
+        let view =
+            View { cert, token, counted, body: Some(&body), ..reading.view(&method, headers) };
+        let (route, rule) = (reading.route, self.settings.plans.as_deref());
         let mut known = SmallVec::<[_; 4]>::new();
-        for limit in spec.limits.iter().filter_map(|limit| usize::try_from(*limit).ok()) {
+        for limit in route.limits.iter().filter_map(|limit| usize::try_from(*limit).ok()) {
+            let spec = &self.settings.limits[limit];
+            let by = rule.filter(|_| !spec.plans.is_empty()).map(|rule| &rule.by);
             let is_lacking = |(fact, instead): &LimitFact<'_>| {
-                !is_known(fact) && !instead.iter().any(|source| source.is_in(&view))
+                !is_known(fact)
+                    && !instead.iter().any(|source| source.is_in(&view))
+                    && !counted.is_some_and(|counted| tells(counted, spec, by, fact))
             };
             match self.limits[limit].iter().position(is_lacking) {
                 Some(fact) => missing.push(MissingFact::Limit(limit, fact)),
-                None => known.push(&self.settings.limits[limit]),
+                None => known.push(spec),
             }
         }
         let no_route = reading.found.as_ref().err().map(|none| match none {
@@ -246,9 +271,8 @@ impl<'p> Judge<'p> {
         });
         let answer = match no_route {
             Some(status) => RehearsedAnswer::Refusal(status),
-            None => given(&spec.action, &method, record),
+            None => given(&route.action, &method, record),
         };
-        let rule = self.settings.plans.as_deref();
         let answer = self.rehearsal.decide(known.into_iter(), &view, rule, answer, record.time);
         self.decided += 1;
         if self.decided.is_multiple_of(SWEEP_EVERY) {

@@ -3,7 +3,7 @@
 //! `log` reads the lines. [`Replay::request`] takes each request through the limits of one file, or of two files that
 //! are compared: `judge` decides by the code and the buckets of real requests, and `tally` counts. `fact` knows what a
 //! log may leave out. `report` makes a report from the counts, and writes it. `cases` tries the `[[tests]]` of a file
-//! in the same way, and `suggest` finds limits for a log.
+//! in the same way, and `suggest` finds limits for a log. `told` takes what tidegate's own lines say of their requests.
 
 pub(crate) mod cases;
 pub(crate) mod fact;
@@ -13,10 +13,13 @@ pub(crate) mod report;
 pub(crate) mod suggest;
 pub(crate) mod tally;
 pub(crate) mod timeline;
+mod told;
+
+pub use self::told::with_hashed_overrides;
 
 use self::fact::Assumption;
 use self::judge::Judge;
-use self::log::LogRecord;
+use self::log::{LogRecord, ToldChange};
 use self::tally::ReplayTally;
 use crate::limit::time::Timestamp;
 use crate::settings::Settings;
@@ -49,6 +52,11 @@ impl<'p> Replay<'p> {
         };
         let sides = plans.into_iter().map(side).collect();
         Self { sides, span: None }
+    }
+
+    /// From now on, limits decide as this line of tidegate says.
+    pub(crate) fn change(&mut self, change: &ToldChange) {
+        self.sides.iter_mut().for_each(|side| side.judge.change(change));
     }
 
     /// Takes the log's next request through the limits. Times must not step back.

@@ -129,6 +129,7 @@ mod tests {
                 has_end: true,
                 may_wait: true,
                 cost: None,
+                counted: None,
             };
             for exempt in &one_and_many {
                 assert_eq!(exempt.covers(&view), expected, "{name}");

@@ -1,6 +1,7 @@
 //! The reading of a request's head: its path, host, route, client and keys. Pure: no I/O and no clock.
 
 pub mod client;
+pub mod counted;
 pub(crate) mod credentials;
 pub(crate) mod exempt;
 pub(crate) mod host;

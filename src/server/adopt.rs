@@ -77,7 +77,7 @@ impl Supervisor {
         self.apply(&new, Some(&old.settings));
         self.published.send_replace(new.clone());
         self.retired.push(old.settings.clone());
-        events::config_reloaded(&changed);
+        events::config_reloaded(&changed, &new.settings);
         if let (Some(file), Some(before)) = (new.settings.plans_file(), old.settings.plans_file())
             && let Some(counts) = file.lost_since(before)
         {

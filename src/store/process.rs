@@ -11,7 +11,7 @@ use tracing::warn;
 
 use super::bucket::Source;
 use super::queue::Queues;
-use super::running::{ListedOverride, RunningOverrides};
+use super::running::{ListedOverride, RunningOverride, RunningOverrides};
 use super::warnings::LimitWarnings;
 use crate::clock::Wall;
 use crate::limit::Scope;
@@ -151,6 +151,16 @@ impl ProcessStore {
             let help = "raise store.max_keys: a key whose bucket is forgotten begins with a full one; tidegate_forgotten_total counts these buckets";
             warn!(keys, help, "memory store full, buckets in use are forgotten");
         }
+    }
+
+    /// Sets an override in this process alone, until it is ended.
+    pub(crate) fn set_override(&self, entry: RunningOverride) {
+        self.running.set_here(entry, None);
+    }
+
+    /// Ends an override of this process alone.
+    pub(crate) fn end_override(&self, limit: &str, key: &str) {
+        self.running.end_here(limit, key);
     }
 
     /// The overrides that were set while the process runs, by limit and key.

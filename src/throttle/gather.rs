@@ -20,7 +20,7 @@ use crate::request::body_length;
 use crate::request::key::{KeyError, View};
 use crate::request::name::has_ambiguous_alias;
 use crate::settings::{ChosenFigures, CostSpec, Figures, FiguresOf, LimitSpec};
-use crate::store::{Claim, Store};
+use crate::store::{BucketKey, Claim, Store};
 
 /// Gathers the limits of `specs` that apply to this request now. A limit whose figures let everything pass is left out.
 /// The first limit with `plans` reads the plan of the request by `rule`. Without a rule the request has no plan.
@@ -109,6 +109,7 @@ impl<'f, 'p: 'f> AppliedLimit<'f, 'p> {
         let is_tried = candidate.is_some_and(|it| it.figures != Figures::Unlimited);
         let most = || largest_cost(algorithm).max(largest_cost(limit.figures.at(now)));
         let asked = request.cost.map(|cost| Cost::new(cost).unwrap_or(Cost::ONE));
+        let asked = asked.or_else(|| Cost::new(request.counted?.of(limit.name.as_str())?.cost?));
         let is_slot = matches!(algorithm, Some(Algorithm::Concurrency(_)));
         let cost = match algorithm.is_some() || is_tried {
             true if asked.is_some() && !is_slot => asked,
@@ -163,8 +164,11 @@ fn read_plan<'t, 'p>(
 ) -> Result<Option<&'t RequestPlan<'p>>, NotCounted<'p>> {
     let Some(rule) = rule.filter(|_| !spec.plans.is_empty()) else { return Ok(None) };
     if read.is_none() {
-        let plan = rule.plan(request);
-        *read = Some(plan.map_err(|error| unreadable(spec, error))?);
+        let plan = match request.counted.and_then(|counted| counted.plan.as_ref()) {
+            Some(name) => rule.named(name.as_deref()),
+            None => rule.plan(request).map_err(|error| unreadable(spec, error))?,
+        };
+        *read = Some(plan);
     }
     Ok(read.as_ref())
 }
@@ -179,7 +183,9 @@ fn apply<'p>(
     OpenDecision { limits, beside, .. }: &mut OpenDecision<'p>,
 ) -> Result<(), NotCounted<'p>> {
     let spec = limit;
+    let counted = request.counted.and_then(|counted| counted.of(spec.name.as_str()));
     let key = match limits.last().map(|last| &last.claim) {
+        _ if let Some(counted) = counted => BucketKey::from(counted.key.clone()),
         // Most limits of a route have the same key. Then it is not built again.
         Some(last) if last.spec.key == spec.key => match spec.exempt.covers(request) {
             true => return Err(NotCounted::Exempt),

@@ -112,12 +112,19 @@ impl Permit {
         self.0.iter().filter_map(lease).min()
     }
 
-    /// Notes a whole answer at once: its status, and the bytes of its body if they are known.
-    pub(super) fn answered_with(&mut self, status: Option<StatusCode>, bytes: Option<u64>) {
+    /// Notes a whole answer at once: its status, and the bytes of its body if they are known. `used` knows what a limit
+    /// counted in the end.
+    pub(super) fn answered_with(
+        &mut self,
+        status: Option<StatusCode>,
+        bytes: Option<u64>,
+        used: impl Fn(&Name) -> Option<u64>,
+    ) {
         for held in &mut self.0 {
             held.status = status;
             // Without headers, only bytes can be counted.
             held.used = match Used::of(&held.grant.spec.cost, &HeaderMap::new()) {
+                _ if let Some(used) = used(&held.grant.spec.name) => Used::Said(used),
                 Used::Bytes(_) => bytes.map_or(Used::Unsaid, Used::Bytes),
                 _ => Used::Unsaid,
             };

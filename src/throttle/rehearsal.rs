@@ -22,9 +22,10 @@ use crate::limit::decision::{Decision, Verdict};
 use crate::limit::key::Key;
 use crate::limit::time::Timestamp;
 use crate::plans::PlanRule;
+use crate::request::counted::CountedRequest;
 use crate::request::key::View;
-use crate::settings::{LimitSpec, Settings, StoreLocation, StoreSpec};
-use crate::store::{self, Claim, ClockReading, ProcessStore, Store};
+use crate::settings::{LimitSpec, Settings, StoreLocation, StoreSpec, WantedFigures};
+use crate::store::{self, Claim, ClockReading, ProcessStore, RunningOverride, Store};
 
 /// The buckets of one rehearsal, and its requests that have not ended.
 pub(crate) struct Rehearsal {
@@ -82,6 +83,7 @@ impl Rehearsal {
     pub(crate) fn new(settings: &Settings) -> Self {
         let spec = StoreSpec { location: StoreLocation::Memory, ..settings.store.clone() };
         let shared = ProcessStore::new(&spec);
+        shared.put_in_force(&settings.limits);
         let store = Store::new(Arc::clone(&shared), &spec, settings.log.keys);
         let (waiting, open) = (Waiting::default(), BTreeMap::new());
         Self { shared, store, waiting, open, opened: 0 }
@@ -107,7 +109,7 @@ impl Rehearsal {
         self.store.take_locally(&mut open.claims(), ClockReading::now(now));
         let verdict = open.finish();
         if let Verdict::Pass { wait } = verdict {
-            self.pass(&mut open, answer, now.plus(wait));
+            self.pass(&mut open, answer, now.plus(wait), request.counted);
         }
         let refused = open.unread.iter().find(|limit| limit.spec.mode == Mode::Shadow);
         let refused = refused.map(|limit| limit.refused.in_words());
@@ -115,7 +117,13 @@ impl Rehearsal {
     }
 
     /// Lets the request pass at the time `goes`.
-    fn pass(&mut self, request: &mut OpenDecision<'_>, answer: RehearsedAnswer, goes: Timestamp) {
+    fn pass(
+        &mut self,
+        request: &mut OpenDecision<'_>,
+        answer: RehearsedAnswer,
+        goes: Timestamp,
+        counted: Option<&CountedRequest>,
+    ) {
         let limits = request.limits.iter_mut();
         let permits: SmallVec<_> = limits.filter_map(|limit| limit.waiting.take()).collect();
         if !permits.is_empty() {
@@ -127,7 +135,7 @@ impl Rehearsal {
         }
         let lasts = match answer {
             RehearsedAnswer::Given { status, bytes, lasts } => {
-                permit.answered_with(status, bytes);
+                permit.answered_with(status, bytes, |limit| counted?.of(limit.as_str())?.used);
                 lasts
             }
             RehearsedAnswer::Refusal(status) => {
@@ -149,6 +157,19 @@ impl Rehearsal {
             let ((until, _), (_, permit)) = first.remove_entry();
             permit.end_at(until);
         }
+    }
+
+    /// Sets other figures for a key, whose text is as in Redis. They hold until they are ended.
+    pub(crate) fn set_override(&self, spec: &LimitSpec, key: String, wanted: WantedFigures) {
+        let (limit, sources) = (spec.name.to_string(), store::sources(spec));
+        let (reason, ends, is_ban) = (None, None, false);
+        let entry = RunningOverride { limit, key, sources, wanted, reason, ends, is_ban };
+        self.shared.set_override(entry);
+    }
+
+    /// Ends an override.
+    pub(crate) fn end_override(&self, limit: &str, key: &str) {
+        self.shared.end_override(limit, key);
     }
 
     /// Forgets full buckets, to give their memory back. To be called now and then;

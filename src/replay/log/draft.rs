@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use http::StatusCode;
 use http::header::{HOST, USER_AGENT};
+use serde_json::{Map, Value};
 
 use super::address;
 use super::field::{LogField, TimeRank};
 use super::record::{ClientOrigin, LineFault, LogRecord, Logged};
 use super::request_line::{self, RequestTarget};
 use super::time;
+use super::told::LoggedCounts;
 
 /// The value of a field of a line.
 #[derive(Clone, Debug)]
@@ -60,7 +62,7 @@ pub(crate) const CHANGES: [(&str, &str); 4] = [
     ("config loaded", "starts of a process, whose buckets in memory were new"),
     ("config reloaded", "reloads, while the given file holds for the whole log"),
     ("store unavailable", "outages of the store, in which the processes decided by themselves"),
-    ("override set", "overrides that were set, which are not replayed"),
+    ("banned", "bans, which are not replayed"),
 ];
 
 /// A record while its line is read.
@@ -81,6 +83,11 @@ impl RecordDraft {
     /// Sets a header of the request.
     pub(super) fn set_header(&mut self, name: &str, value: LoggedValue<'_>) {
         self.record.headers.push(name.to_owned(), value.logged());
+    }
+
+    /// Sets what limits counted, from an access line of tidegate.
+    pub(super) fn set_counts(&mut self, line: &Map<String, Value>) {
+        self.record.counted = LoggedCounts::of(line);
     }
 
     /// The log has named all headers.
@@ -198,6 +205,11 @@ impl RecordDraft {
             None => record.query = Logged::Absent,
         }
         let headers = &mut record.headers;
+        // tidegate writes the line at the end of a request, and its limits decided at the begin.
+        if is_ours && let Some(duration) = record.duration {
+            let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
+            record.time = record.time.plus_signed(-micros);
+        }
         if is_ours && *headers.get(&USER_AGENT) == Logged::Unknown {
             headers.push("user-agent".to_owned(), Logged::Absent);
         }

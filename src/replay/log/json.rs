@@ -20,6 +20,9 @@ pub(super) fn read(line: &str, draft: &mut RecordDraft) -> Result<(), LineFault>
     {
         draft.set_field(&LogField::Duration(1), seconds);
     }
+    if object.get("target").is_some_and(|target| target == "tidegate::access") {
+        draft.set_counts(&object);
+    }
     set_all(object, false, draft);
     Ok(())
 }

@@ -5,7 +5,7 @@
 //! runtime has put around a line. A [`format::Format`] says how the line is read. There are two readers: a [`template`]
 //! for lines of text, also for the combined format and for AWS's load balancer, and `json` for objects. Both put each
 //! value that they find into a `draft::RecordDraft`, as a `LogField`. `field` has the table of all names. The draft
-//! decides which of several times or addresses of a line counts.
+//! decides which of several times or addresses of a line counts. `told` reads what only tidegate's own lines say.
 
 mod address;
 pub mod container;
@@ -23,12 +23,15 @@ mod request_line;
 pub mod sorted;
 pub(crate) mod template;
 mod time;
+mod told;
 
 pub(crate) use self::draft::CHANGES;
 pub use self::format::Format;
 pub use self::reader::{LogInput, LogReader};
 pub use self::record::{ClientOrigin, LineFault, LogRecord, Logged, LoggedHeaders};
 pub use self::sorted::{FaultyLine, LogOrder, SortedLogs};
+pub use self::told::LoggedCounts;
+pub(crate) use self::told::ToldChange;
 
 #[cfg(test)]
 mod producer_tests;

@@ -170,12 +170,12 @@ fn tidegate_itself() {
     check(&[
         (
             r#"{"timestamp":"2026-01-02T12:00:00.123456Z","level":"INFO","target":"tidegate::access","message":"request","method":"GET","host":"api.example.com","path":"/v1/things","protocol":"HTTP/1.1","status":429,"bytes":64,"duration_ms":0.25,"route":"v1","client":"203.0.113.7","user_agent":"curl/8","limit":"per-ip"}"#,
-            "2026-01-02T12:00:00.123456Z 203.0.113.7 GET /v1/things query=? host=api.example.com 429 64B 250µs \
+            "2026-01-02T12:00:00.123206Z 203.0.113.7 GET /v1/things query=? host=api.example.com 429 64B 250µs \
              user_agent=curl/8",
         ),
         (
             r#"{"timestamp":"2026-01-02T12:00:00Z","level":"INFO","target":"tidegate::access","message":"request","method":"GET","host":"-","path":"/","status":200,"bytes":0,"duration_ms":1,"client":"::1"}"#,
-            "2026-01-02T12:00:00Z ::1 GET / query=? host=none 200 0B 1ms user-agent=none",
+            "2026-01-02T11:59:59.999Z ::1 GET / query=? host=none 200 0B 1ms user-agent=none",
         ),
         (
             r#"{"timestamp":"2026-01-02T12:00:00Z","target":"tidegate::access","message":"request","method":"-","host":"-","path":"-","status":400,"client":"::1"}"#,

@@ -8,6 +8,8 @@ pub use super::input::LogInput;
 use super::input::{self, LogBytes};
 use super::lines::{NextLine, next_line};
 use super::record::{LineFault, LogRecord};
+use super::told::ToldChange;
+use crate::limit::time::Timestamp;
 
 /// A log that cannot be read, because a file is missing or corrupt. A single line that cannot be read is a
 /// [`LineFault`].
@@ -96,6 +98,12 @@ impl LogReader {
         let (process, rest) = rest.split_once(r#"","n":"#)?;
         let end = rest.find(|c: char| !c.is_ascii_digit())?;
         Some((process, rest.get(..end)?.parse().ok()?))
+    }
+
+    /// What the present line says about the decisions after it, with its time, if it is another line of tidegate.
+    pub(super) fn change(&self) -> Option<(Timestamp, ToldChange)> {
+        let line = String::from_utf8_lossy(&self.line);
+        ToldChange::read(&container::unwrapped(&line).ok()?)
     }
 
     /// The bytes of the present line.

@@ -8,6 +8,7 @@ use http::{HeaderName, StatusCode};
 use serde::Serialize;
 use smallvec::SmallVec;
 
+use super::told::LoggedCounts;
 use crate::limit::time::Timestamp;
 
 /// What a log says about one value of a request.
@@ -125,6 +126,8 @@ pub struct LogRecord {
     pub bytes: Option<u64>,
     /// How long the request took.
     pub duration: Option<Duration>,
+    /// What the limits of a tidegate counted.
+    pub counted: Option<Box<LoggedCounts>>,
 }
 
 /// Why a line is no record. Each has a short reason for people.

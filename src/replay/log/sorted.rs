@@ -16,6 +16,7 @@ use super::gaps::LineGaps;
 use super::input::LogInput;
 use super::reader::{LogReader, ReadError};
 use super::record::{LineFault, LogRecord};
+use super::told::ToldChange;
 use crate::limit::time::Timestamp;
 
 /// The most microseconds by which a line may be earlier than a line before it.
@@ -31,7 +32,7 @@ pub struct SortedLogs {
     open: Vec<OpenLog>,
     /// The requests that wait for earlier ones, each with about the bytes that it takes. The key is a request's time, and
     /// the numbers of its log and its line.
-    waiting: BTreeMap<(Timestamp, usize, u64), Box<(LogRecord, usize)>>,
+    waiting: BTreeMap<(Timestamp, usize, u64), Box<(LineContent, usize)>>,
     /// The bytes of all requests that wait.
     held: usize,
     /// The time of the last request.
@@ -40,6 +41,14 @@ pub struct SortedLogs {
     pub(crate) order: LogOrder,
     /// The numbers that tidegate gave to its lines.
     pub(crate) gaps: LineGaps,
+    /// The changes before the last request that nobody has taken yet.
+    pub(crate) changes: Vec<ToldChange>,
+}
+
+/// What a line that waits says.
+enum LineContent {
+    Request(LogRecord),
+    Change(ToldChange),
 }
 
 /// How far lines are from the order of time, before they are sorted.
@@ -92,6 +101,7 @@ impl SortedLogs {
             reached: Timestamp::MIN,
             order: LogOrder::default(),
             gaps: LineGaps::default(),
+            changes: Vec::new(),
         })
     }
 
@@ -117,8 +127,15 @@ impl SortedLogs {
                 }
             }
             let Some((_, waiting)) = self.waiting.pop_first() else { return Ok(None) };
-            let (mut record, bytes) = *waiting;
+            let (content, bytes) = *waiting;
             self.held -= bytes;
+            let mut record = match content {
+                LineContent::Request(record) => record,
+                LineContent::Change(change) => {
+                    self.changes.push(change);
+                    continue;
+                }
+            };
             // More than `MOST_HELD` waited, so a later request has come out already.
             self.order.late += u64::from(record.time < self.reached);
             self.reached = self.reached.max(record.time);
@@ -141,6 +158,11 @@ impl SortedLogs {
             Some(Ok(record)) => record,
             Some(Err(fault)) => {
                 let (file, line) = (log.reader.file.clone(), log.reader.line_number);
+                let is_told = matches!(fault, LineFault::NoRequest(_));
+                if let Some((time, change)) = log.reader.change().filter(|_| is_told) {
+                    let content = LineContent::Change(change);
+                    self.waiting.insert((time, log.number, line), Box::new((content, 0)));
+                }
                 return Ok(Some(FaultyLine { file, line, fault }));
             }
             None => {
@@ -159,7 +181,7 @@ impl SortedLogs {
         let bytes = mem::size_of::<LogRecord>() + log.reader.line_length();
         self.held += bytes;
         let key = (time, log.number, log.reader.line_number);
-        self.waiting.insert(key, Box::new((record, bytes)));
+        self.waiting.insert(key, Box::new((LineContent::Request(record), bytes)));
         Ok(None)
     }
 }

@@ -28,6 +28,7 @@ fn records(log: &[(u64, u8, bool)]) -> Vec<LogRecord> {
             status: None,
             bytes: None,
             duration: None,
+            counted: None,
         }
     };
     log.iter().map(record).collect()

@@ -16,6 +16,7 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, Method};
 use smallvec::SmallVec;
 
+use super::counted::CountedRequest;
 pub use super::network::ClientPrefixes;
 use super::network::client_network;
 use super::path::NormalPath;
@@ -89,6 +90,8 @@ pub struct View<'r> {
     /// The cost of the request for each bucket, in place of the limits' `cost`. With 0 the request asks about one
     /// token, and takes none.
     pub cost: Option<u64>,
+    /// What a log says of the request, in a replay.
+    pub counted: Option<&'r CountedRequest>,
 }
 
 /// Why a request has no key. The request is then answered with 400, or with 401 if its token is the reason.

@@ -54,6 +54,7 @@ fn keyed(spec: &KeySpec, request: &SampleRequest<'_>) -> Result<Option<Key>, Key
         has_end: true,
         may_wait: true,
         cost: None,
+        counted: None,
     })
 }
 

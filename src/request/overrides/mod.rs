@@ -225,6 +225,27 @@ impl<T> KeyOverrides<T> {
         }
     }
 
+    /// Adds each entry once more, with its exact parts changed. `change` gets the index of a part and its text in a key.
+    pub(crate) fn add_changed(&mut self, change: impl Fn(usize, &str) -> String)
+    where
+        T: Clone,
+    {
+        for (shape, entries) in &mut self.shapes {
+            let changed = |(text, figures): (&String, &T)| {
+                let parts = text.split('|').zip(shape).enumerate();
+                let parts = parts.map(|(index, (text, part))| match part {
+                    PartShape::Exact => change(index, text),
+                    PartShape::Network(..) | PartShape::Any => text.to_owned(),
+                });
+                (parts.collect::<Vec<_>>().join("|"), figures.clone())
+            };
+            let changed: Vec<_> = entries.iter().map(changed).collect();
+            for (text, figures) in changed {
+                entries.entry(text).or_insert(figures);
+            }
+        }
+    }
+
     /// The number of entries.
     pub(crate) fn len(&self) -> usize {
         self.shapes.values().map(HashMap::len).sum()

@@ -1,8 +1,11 @@
 //! A replay says of each request what a running proxy says of it. The proxy here is a real worker, over real
 //! sockets, whose time the test's runtime moves.
 
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::mem;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::{HeaderName, StatusCode};
@@ -15,7 +18,7 @@ use tidegate::limit::decision::Verdict;
 use tidegate::limit::time::Timestamp;
 use tidegate::replay::judge::Judge;
 use tidegate::replay::log::{
-    ClientOrigin, Format, LogInput, LogRecord, Logged, LoggedHeaders, SortedLogs,
+    ClientOrigin, Format, LogInput, LogRecord, Logged, LoggedCounts, LoggedHeaders, SortedLogs,
 };
 use tidegate::settings::{Action, Settings};
 use tidegate::upstream::health::UpstreamState;
@@ -26,6 +29,10 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::watch;
 use tokio::task::spawn_local;
 use tokio::time::{Instant, sleep, sleep_until};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::{Context, SubscriberExt as _};
 
 use crate::support::limits::names;
 use crate::support::worker::process;
@@ -88,7 +95,7 @@ impl Sent {
             head.push_str(&format!("{name}: {value}\r\n"));
         }
         let Self { status, bytes, lasts, .. } = self;
-        head + &format!("x-answer: {status} {bytes} {lasts}\r\nconnection: close\r\n\r\n")
+        head + &format!("x-answer: {status} {bytes} {lasts}\r\nconnection: close\r\n")
     }
 
     fn record(&self, time: Timestamp) -> LogRecord {
@@ -114,6 +121,7 @@ impl Sent {
             status: Some(StatusCode::from_u16(self.status).unwrap()),
             bytes: Some(self.bytes.into()),
             duration: Some(Duration::from_millis(self.lasts)),
+            counted: None,
         }
     }
 }
@@ -122,7 +130,7 @@ impl Sent {
 fn settings(api: SocketAddr, limits: &str) -> Settings {
     let names = names(limits);
     let text = format!(
-        "[server]\nlimits = {names:?}\ntrusted_proxies = [\"127.0.1.3\"]\n\
+        "[log]\naccess = true\n[server]\nlimits = {names:?}\ntrusted_proxies = [\"127.0.1.3\"]\n\
          [upstreams.api]\nservers = [\"http://{api}\"]\n{limits}\n\
          [[routes]]\npath = \"/things/{{*rest}}\"\nupstream = \"api\"\n\
          [[routes]]\npath = \"/own\"\nrespond = {{ status = 401, body = \"twelve bytes\" }}\n\
@@ -131,6 +139,55 @@ fn settings(api: SocketAddr, limits: &str) -> Settings {
     );
     let loaded = config::parse("proxy.toml", &text, &|_| None, &Overrides::default());
     loaded.unwrap_or_else(|problems| panic!("{text}\n{problems}")).settings
+}
+
+/// What a running proxy does, and what its access lines say that was counted.
+fn run_and_log(limits: &str, log: &[Sent]) -> (Vec<Came>, Vec<AccessLine>) {
+    let lines = AccessLines::default();
+    let subscriber = tracing_subscriber::registry().with(lines.clone());
+    let came = tracing::subscriber::with_default(subscriber, || run(limits, log));
+    let mut lines = mem::take(&mut *lines.0.lock().unwrap());
+    let line =
+        |number: usize| lines.remove(&number.to_string()).expect("each request has its line");
+    (came, (0..log.len()).map(line).collect())
+}
+
+/// The client of an access line, and what was counted.
+type AccessLine = (IpAddr, LoggedCounts);
+
+/// The access lines by their `user_agent`.
+#[derive(Clone, Default)]
+struct AccessLines(Arc<Mutex<HashMap<String, AccessLine>>>);
+
+impl<S: Subscriber> Layer<S> for AccessLines {
+    fn on_event(&self, event: &Event<'_>, _context: Context<'_, S>) {
+        if event.metadata().target() == "tidegate::access" {
+            let mut fields = Fields(HashMap::new());
+            event.record(&mut fields);
+            let object = |name: &str| fields.0.get(name).map_or("{}", |it| it);
+            let text = |name: &str| fields.0.get(name).cloned();
+            let counts = LoggedCounts {
+                keys: serde_json::from_str(object("keys")).unwrap(),
+                costs: serde_json::from_str(object("costs")).unwrap(),
+                ..LoggedCounts::default()
+            };
+            let counts = LoggedCounts { plan: text("plan"), reason: text("reason"), ..counts };
+            let client = text("client").unwrap().parse().unwrap();
+            self.0.lock().unwrap().insert(text("user_agent").unwrap(), (client, counts));
+        }
+    }
+}
+
+struct Fields(HashMap<String, String>);
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.0.insert(field.name().to_owned(), format!("{value:?}"));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0.insert(field.name().to_owned(), value.to_owned());
+    }
 }
 
 /// What a running proxy does.
@@ -161,16 +218,18 @@ fn run(limits: &str, log: &[Sent]) -> Vec<Came> {
         let begin = Instant::now();
         spawn_local(worker::run(0, vec![(proxy.into(), Port::Plain)], Arc::new(process), orders));
         let (mut at, mut all) = (begin, Vec::new());
-        for sent in log {
+        for (number, sent) in log.iter().enumerate() {
             at += Duration::from_millis(sent.gap);
             // The runtime's time moves when nobody has anything to do: all that came before is decided.
             sleep_until(at).await;
-            all.push(tokio::spawn(ask(address, sent.clone())));
+            all.push(tokio::spawn(ask(address, sent.clone(), number)));
         }
         let mut came = Vec::new();
         for asked in all {
             came.push(asked.await.unwrap());
         }
+        // The proxy ends its records.
+        sleep(Duration::from_secs(1)).await;
         came
     })
 }
@@ -182,12 +241,13 @@ fn listener() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-async fn ask(address: SocketAddr, sent: Sent) -> Came {
+async fn ask(address: SocketAddr, sent: Sent, number: usize) -> Came {
     let began = Instant::now();
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(SocketAddr::new(sent.client(), 0)).unwrap();
     let mut stream = socket.connect(address).await.unwrap();
-    stream.write_all(sent.head().as_bytes()).await.unwrap();
+    let head = format!("{}user-agent: {number}\r\n\r\n", sent.head());
+    stream.write_all(head.as_bytes()).await.unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await.unwrap();
     let answer = String::from_utf8(answer).unwrap();
@@ -226,16 +286,42 @@ async fn serve(mut stream: TcpStream) {
     }
 }
 
-/// What a replay says of the same requests.
+/// What a replay says of the same requests, by all that they had.
 fn replay(limits: &str, log: &[Sent]) -> Vec<Came> {
+    replay_records(limits, log, |sent, now, _| sent.record(now))
+}
+
+/// What a replay says of the same requests, by what their access lines say. They have no header.
+fn replay_of_own_log(limits: &str, log: &[Sent], lines: &[AccessLine]) -> Vec<Came> {
+    replay_records(limits, log, |sent, now, number| {
+        let (client, counts) = lines[number].clone();
+        LogRecord {
+            client: Some(client),
+            client_is: ClientOrigin::Client,
+            headers: LoggedHeaders::default(),
+            query: Logged::Unknown,
+            counted: Some(Box::new(counts)),
+            ..sent.record(now)
+        }
+    })
+}
+
+fn replay_records(
+    limits: &str,
+    log: &[Sent],
+    record: impl Fn(&Sent, Timestamp, usize) -> LogRecord,
+) -> Vec<Came> {
     let settings = settings(SocketAddr::from(([127, 0, 0, 1], 1)), limits);
+    let settings = tidegate::replay::with_hashed_overrides(settings);
     let mut judge = Judge::new(&settings, &[]);
     let mut now = Timestamp::from_micros(BEGIN).unwrap();
     let mut came = Vec::new();
-    for sent in log {
+    for (number, sent) in log.iter().enumerate() {
         now = now.plus(Duration::from_millis(sent.gap));
-        let judged = judge.judge(&sent.record(now));
-        assert!(judged.missing.is_empty(), "{:?}", judged.missing);
+        let record = record(sent, now, number);
+        let judged = judge.judge(&record);
+        // A limit that its log does not tell applied to no request.
+        assert!(judged.missing.is_empty() || record.counted.is_some(), "{:?}", judged.missing);
         came.push(match judged.answer {
             Err(_) => Came::Bad,
             Ok(answer) => match answer.verdict {
@@ -402,5 +488,13 @@ proptest! {
         let by_plan = by_plan.replace("key = [\"plan-2\"]", "key = [\"plan-2\", \"GET\"]");
         let limits = format!("{}{by_plan}", limit("a", LIMITS[one].1));
         prop_assert_eq!(replay(&limits, &log), run(&limits, &log), "{}", limits);
+        // No line has the header by which the route of this path is chosen.
+        let chosen = |sent: Sent| match &*sent.path {
+            "/own" => Sent { path: "/nothing".into(), ..sent },
+            _ => sent,
+        };
+        let log: Vec<_> = log.into_iter().map(chosen).collect();
+        let (came, lines) = run_and_log(&limits, &log);
+        prop_assert_eq!(replay_of_own_log(&limits, &log, &lines), came, "by its lines: {}", limits);
     }
 }

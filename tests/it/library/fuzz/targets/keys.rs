@@ -113,6 +113,7 @@ fn key(spec: &KeySpec, parts: &Parts<'_>) -> Option<Result<Option<Key>, KeyError
         has_end: true,
         may_wait: true,
         cost: None,
+        counted: None,
     }))
 }
 

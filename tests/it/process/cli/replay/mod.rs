@@ -3,6 +3,7 @@
 mod cases;
 mod left_out;
 mod logs;
+mod own_log;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

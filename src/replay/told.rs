@@ -1,0 +1,146 @@
+//! What tidegate's own lines say of its requests: the keys, costs and plans that were counted, and the overrides.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::CONTENT_LENGTH;
+
+use super::fact::Fact;
+use super::log::{LogRecord, LoggedCounts, ToldChange};
+use crate::limit::key::Key;
+use crate::limit::time::Timestamp;
+use crate::request::counted::{CountedLimit, CountedRequest};
+use crate::request::key::{KeySource, KeySpec};
+use crate::settings::{CostSpec, LimitSpec, Settings};
+use crate::store;
+use crate::throttle::Rehearsal;
+
+/// What the lines of a log have said so far.
+#[derive(Default)]
+pub(super) struct ToldCounts {
+    /// The `key` of each limit of the log's file. Empty until a line says it.
+    counts_by: BTreeMap<String, Vec<String>>,
+    /// Whether requests have plans in the log. Where none has one, nobody knows who would.
+    has_plans: bool,
+    /// The overrides that end by themselves: when, the limit, and the key.
+    ends: BTreeSet<(Timestamp, String, String)>,
+}
+
+impl ToldCounts {
+    pub(super) fn change(&mut self, change: &ToldChange, settings: &Settings, buckets: &Rehearsal) {
+        match change {
+            ToldChange::File { counts_by, plans_by } => {
+                self.counts_by.clone_from(counts_by);
+                let rule = settings.plans.as_ref().and_then(|rule| rule.by.sources.first());
+                self.has_plans = plans_by.is_some() && *plans_by == rule.map(ToString::to_string);
+            }
+            ToldChange::OverrideSet { limit, key, wanted, until } => {
+                let mut limits = settings.limits.iter();
+                let Some(spec) = limits.find(|spec| spec.name.as_str() == limit) else { return };
+                if self.counts_alike(limit, spec) {
+                    buckets.set_override(spec, stored(key), wanted.clone());
+                    // The line has whole seconds.
+                    let end = until.map(|until| until.plus(Duration::from_secs(1)));
+                    self.ends.extend(end.map(|end| (end, limit.clone(), stored(key))));
+                }
+            }
+            ToldChange::OverrideEnded { limit, key } => {
+                let key = stored(key);
+                self.ends.retain(|(_, of, it)| (of, it) != (limit, &key));
+                buckets.end_override(limit, &key);
+            }
+        }
+    }
+
+    /// A request comes.
+    pub(super) fn begin(&mut self, record: &LogRecord, buckets: &Rehearsal) {
+        self.has_plans |= record.counted.as_ref().is_some_and(|counts| counts.plan.is_some());
+        // The overrides whose end no line has told.
+        let now = record.time;
+        while self.ends.first().is_some_and(|(end, ..)| *end <= now) {
+            let Some((_, limit, key)) = self.ends.pop_first() else { return };
+            buckets.end_override(&limit, &key);
+        }
+    }
+
+    /// What the limits of a file count of a request of the log.
+    pub(super) fn of_request(&self, counts: &LoggedCounts, settings: &Settings) -> CountedRequest {
+        let limits = settings.limits.iter().filter_map(|spec| self.of_limit(counts, spec));
+        let plan = self.has_plans.then(|| counts.plan.clone());
+        CountedRequest { limits: limits.collect(), plan }
+    }
+
+    fn of_limit(&self, counts: &LoggedCounts, spec: &LimitSpec) -> Option<CountedLimit> {
+        let own = counts.keys.get_key_value(spec.name.as_str());
+        let mut all = own.into_iter().chain(&counts.keys);
+        let (of, text) = all.find(|(of, _)| self.counts_alike(of, spec))?;
+        let key = text.strip_prefix("%~").map(Key::of_hash).or_else(|| Key::parse(text))?;
+        let cost = counts.costs.get(of).copied().filter(|_| of == spec.name.as_str());
+        let is_asked = counts.via.is_some();
+        let (cost, used) = match spec.cost {
+            CostSpec::Response { .. } => (None, cost),
+            CostSpec::Fixed(_) if !is_asked => (None, None),
+            CostSpec::Header { .. } | CostSpec::Fixed(_) => (cost.filter(|cost| *cost > 0), None),
+        };
+        Some(CountedLimit { limit: spec.name.to_string(), key, cost, used })
+    }
+
+    /// Whether the log's limit of this name has the keys of this limit. If no line has said what the log's limits count by,
+    /// the limit of the same name has.
+    fn counts_alike(&self, of: &str, spec: &LimitSpec) -> bool {
+        match self.counts_by.get(of) {
+            Some(sources) => *sources == store::sources(spec),
+            None => self.counts_by.is_empty() && of == spec.name.as_str(),
+        }
+    }
+}
+
+/// The text of a key as in Redis. The log shows a part that the request lacked as `-`.
+fn stored(shown: &str) -> String {
+    let parts = shown.split('|').map(|part| if part == "-" { "%-" } else { part });
+    parts.collect::<Vec<_>>().join("|")
+}
+
+/// Whether all that a limit reads of this fact is in what was counted.
+pub(super) fn tells(
+    counted: &CountedRequest,
+    spec: &LimitSpec,
+    by: Option<&KeySpec>,
+    fact: &Fact,
+) -> bool {
+    let Some(limit) = counted.of(spec.name.as_str()) else { return false };
+    let reads = |key: &KeySpec| {
+        let mut sources = key.sources.iter().flat_map(KeySource::alternatives);
+        sources.any(|source| Fact::of_source(source).as_ref() == Some(fact))
+    };
+    if by.is_some_and(reads) && counted.plan.is_none() {
+        return false;
+    }
+    match (fact, &spec.cost) {
+        (Fact::Use, _) => limit.used.is_some(),
+        (Fact::Header(name), CostSpec::Header { name: of, .. }) if **of == *name => {
+            limit.cost.is_some()
+        }
+        (Fact::Header(name), CostSpec::Response { .. }) if *name == CONTENT_LENGTH => false,
+        // A request that was counted was not exempt.
+        (Fact::Header(_) | Fact::Client, _) => true,
+        _ => reads(&spec.key) || by.is_some_and(reads),
+    }
+}
+
+/// The same settings, whose overrides also fit keys that the log has hashed.
+pub fn with_hashed_overrides(mut settings: Settings) -> Settings {
+    for limit in &mut settings.limits {
+        if settings.log.keys.hides(limit) {
+            let spec = Arc::make_mut(limit);
+            let key = &spec.key;
+            spec.overrides.add_changed(|part, text| {
+                let sources = key.sources.get(part).cloned().into_iter().collect::<Vec<_>>().into();
+                let part = KeySpec { sources, ..key.clone() };
+                Key::parse(text).map_or_else(String::new, |key| part.hashed(&key).to_string())
+            });
+        }
+    }
+    settings
+}
