@@ -66,16 +66,10 @@ impl StatusFacts<'_> {
             last > before
         });
         let names: Vec<_> = names.map(Name::as_str).collect();
-        let all_are = |modes: &[Mode]| {
-            !settings.limits.is_empty()
-                && settings.limits.iter().all(|spec| modes.contains(&spec.mode))
-        };
+        let enforces = settings.limits.iter().any(|spec| spec.mode == Mode::Enforce);
         let refusals = self.refusals();
         let limits = match names.is_empty() {
-            true if all_are(&[Mode::Shadow]) => {
-                "Every limit is in shadow: none rejects.".to_owned()
-            }
-            true if all_are(&[Mode::Shadow, Mode::Mark]) => {
+            true if !enforces && !settings.limits.is_empty() => {
                 "Every limit marks or is in shadow: none rejects.".to_owned()
             }
             true if is_well && refusals.is_empty() => "All is well. No limit rejects.".to_owned(),

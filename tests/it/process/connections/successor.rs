@@ -411,7 +411,7 @@ fn every_limit_stays_in_shadow_after_a_reload_and_a_handover() {
     proxy.log.wait("throttled", |line| line["limit"] == "all" && line["decision"] == "shadow");
     assert_eq!(modes(), in_shadow);
     let status = get(proxy.admin(), "/api/status", &[("host", "localhost")]).json();
-    assert_eq!(status["summary"], "Every limit is in shadow: none rejects.");
+    assert_eq!(status["summary"], "Every limit marks or is in shadow: none rejects.");
     let config = get(proxy.admin(), "/api/config", &[("host", "localhost")]).json();
     let modes_of =
         ["all", "own", "off"].map(|name| config["settings"]["limits"][name]["mode"].clone());
