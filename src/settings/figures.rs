@@ -94,39 +94,3 @@ impl Figures {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use crate::limit::time::Timestamp;
-    use crate::settings::testing::limit;
-
-    #[test]
-    fn figures_of_every_algorithm_can_be_lower() {
-        const BUCKET: &str = "rate = \"10/s\"";
-        for (algorithm, [lower, figures, higher]) in [
-            (
-                "token-bucket",
-                ["rate = \"599/m\"\nburst = 10", BUCKET, "rate = \"601/m\"\nburst = 10"],
-            ),
-            ("token-bucket", ["rate = \"20/s\"\nburst = 9", BUCKET, "rate = \"20/s\"\nburst = 11"]),
-            ("leaky-bucket", ["rate = \"10/s\"\nqueue = 9", BUCKET, "rate = \"10/s\"\nqueue = 11"]),
-            ("fixed-window", ["rate = \"99/10m\"", "rate = \"10/m\"", "rate = \"101/10m\""]),
-            (
-                "fixed-window\"\nalign = \"clock",
-                ["rate = \"9/month\"", "rate = \"10/month\"", "rate = \"11/month\""],
-            ),
-            ("sliding-window", ["rate = \"9/m\"", "rate = \"10/m\"", "rate = \"1/s\""]),
-            ("sliding-log", ["rate = \"100/h\"", "rate = \"10/m\"", "rate = \"11/m\""]),
-            ("concurrency", ["limit = 8", "limit = 9", "limit = 10"]),
-        ] {
-            let figures_of = |lines: &str| {
-                let limit = limit(&format!("{lines}\nalgorithm = \"{algorithm}\""));
-                limit.figures.at(Timestamp::MIN).unwrap()
-            };
-            let figures = figures_of(figures);
-            let is_lower = |new: &str| figures.is_lowered_by(figures_of(new));
-            assert_eq!([is_lower(lower), is_lower(higher)], [true, false], "{algorithm} {lower}");
-            assert!(!figures.is_lowered_by(figures), "{algorithm}");
-        }
-    }
-}

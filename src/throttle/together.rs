@@ -102,7 +102,8 @@ fn note_repeated(opens: &mut [&mut OpenDecision<'_>]) {
     }
 }
 
-/// Whether figures are stricter than others: lower ones, or those of the smaller bucket if both have a lower one.
+/// Whether figures are stricter than others of the same bucket: the smaller size, or the slower of two of one size.
 fn is_stricter(one: Algorithm, other: Algorithm) -> bool {
-    other.is_lowered_by(one) && (!one.is_lowered_by(other) || one.capacity() < other.capacity())
+    let [one, other] = [one, other].map(|it| (it.capacity(), it.per_second()));
+    one < other
 }

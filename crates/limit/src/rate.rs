@@ -68,12 +68,6 @@ impl Rate {
     pub fn period(self) -> u64 {
         self.period
     }
-
-    /// Whether this rate gives more tokens than the `other` rate in the same time.
-    pub(crate) fn is_above(self, other: Self) -> bool {
-        let tokens = |rate: Self, other: Self| u128::from(rate.tokens) * u128::from(other.period);
-        tokens(self, other) > tokens(other, self)
-    }
 }
 
 fn reduce(count: u64, interval: u64) -> Option<(u64, u64)> {

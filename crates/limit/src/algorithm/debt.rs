@@ -18,7 +18,10 @@ impl Algorithm {
             Self::FixedWindow(params) => {
                 let windows = match params.windows {
                     Windows::Rolling(length) => micros.saturating_sub(1) / length.as_micros(),
-                    windows => windows.passed_until(now, now.plus_micros(micros)) - 1,
+                    windows => {
+                        let passed = windows.passed(windows.start_of(now), now.plus_micros(micros));
+                        passed.saturating_sub(1)
+                    }
                 };
                 taken.saturating_add(windows.saturating_mul(capacity))
             }

@@ -7,7 +7,6 @@ pub mod concurrency;
 mod debt;
 pub mod fixed_window;
 pub mod leaky_bucket;
-mod lowered;
 pub mod recalled;
 pub mod redisson;
 mod settlement;
@@ -143,10 +142,10 @@ impl Algorithm {
     pub fn decide(&self, state: Option<BucketState>, want: Want, now: Timestamp) -> Step {
         match self {
             Self::TokenBucket(params) => {
-                token_bucket::decide(params, of!(state, Bucket), want, now)
+                token_bucket::decide(params, false, of!(state, Bucket), want, now)
             }
             Self::LeakyBucket(params) => {
-                token_bucket::decide_evenly(&params.bucket(), of!(state, Bucket), want, now)
+                token_bucket::decide(&params.bucket(), true, of!(state, Bucket), want, now)
             }
             Self::Redisson(params) => redisson::decide(params, of!(state, Bucket), want, now),
             Self::FixedWindow(params) => {
@@ -289,6 +288,14 @@ impl Algorithm {
         (!in_debt).then_some(usage)
     }
 
+    /// The lease of a slot in Redis: it is free after this time if its holder has died. `None` if tokens are counted.
+    pub fn lease(&self) -> Option<Duration> {
+        match self {
+            Self::Concurrency(params) => Some(params.lease()),
+            _ => None,
+        }
+    }
+
     /// The figures in the order in which the algorithm's Lua twin takes them, all below 2^53.
     pub fn figures(&self) -> SmallVec<[u64; 4]> {
         match self {
@@ -334,8 +341,8 @@ impl Algorithm {
     /// their length. `None` for concurrency and for closed limits: time does not refill them.
     pub fn window_seconds(&self) -> Option<u64> {
         match self {
-            Self::TokenBucket(params) => Some(params.refill_seconds()),
-            Self::LeakyBucket(params) => Some(params.bucket().refill_seconds()),
+            Self::TokenBucket(params) => Some(params.refill_micros().div_ceil(1_000_000)),
+            Self::LeakyBucket(params) => Some(params.bucket().refill_micros().div_ceil(1_000_000)),
             Self::FixedWindow(params) => Some(params.windows.seconds()),
             Self::SlidingWindow(params) => Some(params.interval.as_seconds()),
             Self::Redisson(params) => {

@@ -2,10 +2,10 @@
 //! the same. Then the algorithm itself decides about other figures and other costs.
 
 use super::fixed_window::windows::Windows;
-use super::{Algorithm, BucketState, Want, concurrency, fixed_window, leaky_bucket, sliding_log};
+use super::{Algorithm, BucketState, Want, concurrency, fixed_window, sliding_log};
 use super::{sliding_window, token_bucket};
 use crate::decision::{Decision, Outcome};
-use crate::rate::{Burst, Cost, MAX_TOKENS};
+use crate::rate::{Cost, MAX_TOKENS};
 use crate::time::{Now, Timestamp};
 
 /// A bucket at the moment when it refused a request.
@@ -160,32 +160,6 @@ fn missing(bucket: &token_bucket::Params, cost: Cost, wait: u64) -> u128 {
 }
 
 impl Algorithm {
-    /// The same figures with another size of the bucket, or another count. `None` if there are none.
-    fn sized(&self, size: u64) -> Option<Self> {
-        let count = Burst::new(size)?;
-        Some(match *self {
-            Self::TokenBucket(params) => {
-                Self::TokenBucket(token_bucket::Params { burst: count, ..params })
-            }
-            Self::LeakyBucket(params) => {
-                Self::LeakyBucket(leaky_bucket::Params::new(params.rate, size - 1)?)
-            }
-            Self::FixedWindow(params) => {
-                Self::FixedWindow(fixed_window::Params { count, ..params })
-            }
-            Self::SlidingWindow(params) => {
-                Self::SlidingWindow(sliding_window::Params::new(count, params.interval))
-            }
-            Self::SlidingLog(params) if size <= sliding_log::MOST => {
-                Self::SlidingLog(sliding_log::Params { count, ..params })
-            }
-            Self::Concurrency(params) => {
-                Self::Concurrency(concurrency::Params::new(count, params.lease()))
-            }
-            Self::SlidingLog(_) | Self::Redisson(_) | Self::Closed => return None,
-        })
-    }
-
     /// The tokens of a second, to compare figures. `None` if time gives none.
     pub fn per_second(&self) -> Option<f64> {
         let (count, micros) = match self {

@@ -65,9 +65,12 @@ impl Params {
         self.stand_in
     }
 
-    /// The same limiter, for a process that decides alone by this bucket.
-    pub(super) fn alone_by(self, bucket: token_bucket::Params) -> Self {
-        Self { stand_in: Some(bucket), ..self }
+    /// The same limiter, with another bucket for a process that decides alone.
+    pub(super) fn alone_by(
+        self,
+        change: impl FnOnce(token_bucket::Params) -> token_bucket::Params,
+    ) -> Self {
+        Self { stand_in: self.stand_in.map(change), ..self }
     }
 }
 
@@ -91,7 +94,7 @@ pub(crate) fn decide(params: &Params, state: Option<State>, want: Want, now: Tim
         let decision = Decision { outcome: Outcome::Allow, remaining: 0 };
         return Step { decision, untouched: 0, taken: None, kept: None };
     };
-    token_bucket::decide(&bucket, state, want, now)
+    token_bucket::decide(&bucket, false, state, want, now)
 }
 
 #[cfg(test)]

@@ -17,48 +17,57 @@ impl Algorithm {
     /// limit also fits the share. A Redisson limiter shares the bucket that stands in for it, unless each process has
     /// the whole limit in any case.
     pub fn share(self, processes: u64, cost: Cost) -> Self {
-        if processes <= 1 {
-            return self;
-        }
-        let least = |whole: u64| cost.get().min(whole);
-        let at_least =
-            |part: u64, whole: Burst| Burst::new(part.max(least(whole.get()))).unwrap_or(whole);
-        let up = |whole: Burst| at_least(whole.get().div_ceil(processes), whole);
-        let down = |whole: Burst| at_least(whole.get() / processes, whole);
-        let bucket = |whole: token_bucket::Params| token_bucket::Params {
-            rate: part(whole.rate, processes),
-            burst: up(whole.burst),
-        };
-        match self {
-            Self::TokenBucket(params) => Self::TokenBucket(bucket(params)),
-            Self::LeakyBucket(params) => {
-                // A queue of n lets n + 1 requests in: one of them goes at once.
-                let queue = params.queue().div_ceil(processes);
-                let queue = queue.max(least(params.queue() + 1) - 1);
-                let shared = leaky_bucket::Params::new(part(params.rate, processes), queue);
-                Self::LeakyBucket(shared.unwrap_or(params))
+        let whole = self.capacity();
+        let size = match self {
+            _ if processes <= 1 => return self,
+            Self::Redisson(params) if params.sharing == Sharing::PerClient => return self,
+            // A queue of n lets n + 1 requests in: one of them goes at once.
+            Self::LeakyBucket(params) => params.queue().div_ceil(processes) + 1,
+            Self::FixedWindow(_) | Self::SlidingWindow(_) | Self::SlidingLog(_) => {
+                whole / processes
             }
-            Self::FixedWindow(params) => Self::FixedWindow(fixed_window::Params {
-                count: down(params.count),
-                windows: params.windows,
-            }),
+            _ => whole.div_ceil(processes),
+        };
+        let mut shared = self.sized(size.max(cost.get().min(whole))).unwrap_or(self);
+        match &mut shared {
+            Self::TokenBucket(params) => params.rate = part(params.rate, processes),
+            Self::LeakyBucket(params) => params.rate = part(params.rate, processes),
+            Self::Redisson(params) => {
+                *params = params
+                    .alone_by(|it| token_bucket::Params { rate: part(it.rate, processes), ..it });
+            }
+            _ => {}
+        }
+        shared
+    }
+
+    /// The same figures with another size of the bucket, or another count. `None` if there are none.
+    pub(super) fn sized(&self, size: u64) -> Option<Self> {
+        let count = Burst::new(size)?;
+        Some(match *self {
+            Self::TokenBucket(params) => {
+                Self::TokenBucket(token_bucket::Params { burst: count, ..params })
+            }
+            Self::LeakyBucket(params) => {
+                Self::LeakyBucket(leaky_bucket::Params::new(params.rate, size - 1)?)
+            }
+            Self::FixedWindow(params) => {
+                Self::FixedWindow(fixed_window::Params { count, ..params })
+            }
             Self::SlidingWindow(params) => {
-                let count = down(params.count);
                 Self::SlidingWindow(sliding_window::Params::new(count, params.interval))
             }
-            Self::SlidingLog(params) => {
-                let count = down(params.count);
+            Self::SlidingLog(params) if size <= sliding_log::MOST => {
                 Self::SlidingLog(sliding_log::Params { count, ..params })
             }
             Self::Concurrency(params) => {
-                Self::Concurrency(concurrency::Params::new(up(params.limit), params.lease()))
+                Self::Concurrency(concurrency::Params::new(count, params.lease()))
             }
-            Self::Redisson(params) => match (params.sharing, params.stand_in()) {
-                (Sharing::Overall, Some(whole)) => Self::Redisson(params.alone_by(bucket(whole))),
-                _ => self,
-            },
-            Self::Closed => self,
-        }
+            Self::Redisson(params) => {
+                Self::Redisson(params.alone_by(|it| token_bucket::Params { burst: count, ..it }))
+            }
+            Self::SlidingLog(_) | Self::Closed => return None,
+        })
     }
 }
 

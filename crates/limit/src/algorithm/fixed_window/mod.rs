@@ -108,27 +108,20 @@ pub(crate) fn decide(params: &Params, state: Option<State>, want: Want, now: Tim
     if cost > count {
         return Step::of(want, untouched, None, None, kept);
     }
-    let WindowPosition { ahead, before } = position(state.beyond, cost, count);
+    let (ahead, before) = position(state.beyond, cost, count);
     let wait = params.windows.later(state.start, ahead).micros_since(now).max(1);
     let before = State { used: state.used.max(count), beyond: before, ..state };
     Step::of(want, untouched, Some(wait), taken(before), kept)
 }
 
-/// The position of a request that does not fit into the state's window.
-struct WindowPosition {
-    /// The number of windows from the state's window to the request's window.
-    ahead: u64,
-    /// The tokens that count as used in the next windows before the request takes.
-    before: u64,
-}
-
-/// The position in the first of the next windows that has room for the whole `cost`.
-fn position(beyond: u64, cost: u64, count: u64) -> WindowPosition {
+/// The first of the next windows that has room for the whole `cost`: the number of windows from the state's window to it,
+/// and the tokens that count as used in the next windows before the request takes.
+fn position(beyond: u64, cost: u64, count: u64) -> (u64, u64) {
     let (full, into) = (beyond / count, beyond % count);
-    if into + cost > count {
-        return WindowPosition { ahead: full + 2, before: (full + 1) * count };
+    match into + cost > count {
+        true => (full + 2, (full + 1) * count),
+        false => (full + 1, beyond),
     }
-    WindowPosition { ahead: full + 1, before: beyond }
 }
 
 /// The state after a request's real use is known; `None` if no token is then used.

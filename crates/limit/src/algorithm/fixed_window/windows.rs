@@ -118,18 +118,13 @@ impl Windows {
 
     /// The number of windows that ended from `start`, the start of a window, until `now`. `now` must not be
     /// before `start`.
-    pub(super) fn passed(&self, start: Timestamp, now: Timestamp) -> u64 {
+    pub(in crate::algorithm) fn passed(&self, start: Timestamp, now: Timestamp) -> u64 {
         match self {
             Self::Rolling(interval) | Self::Clock(interval) => {
                 now.micros_since(start) / interval.as_micros()
             }
             Self::Calendar(nearby) => nearby.number(now).abs_diff(nearby.number(start)),
         }
-    }
-
-    /// The number of windows that begin after `time` until `end`, at least one.
-    pub(in crate::algorithm) fn passed_until(&self, time: Timestamp, end: Timestamp) -> u64 {
-        self.passed(self.start_of(time), end).max(1)
     }
 
     /// The seconds of a window, rounded up. For calendar windows this is the length of the present window.

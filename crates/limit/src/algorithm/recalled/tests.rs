@@ -1,8 +1,10 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::algorithm::leaky_bucket;
 use crate::algorithm::sliding_log::Log;
 use crate::decide::Ask;
+use crate::rate::Burst;
 use crate::rate::{Interval, Rate};
 use crate::waiting::MaxWait;
 

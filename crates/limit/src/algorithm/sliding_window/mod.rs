@@ -85,9 +85,9 @@ pub(crate) fn decide(params: &Params, state: Option<State>, want: Want, now: Tim
     if cost > count {
         return Step::of(want, untouched, None, None, kept);
     }
-    let moment = moment(params, state, cost);
-    let wait = moment.at.micros_since(now).max(1);
-    let taken = reserve(state, cost, moment.ahead).map(BucketState::SlidingWindow);
+    let (ahead, at) = moment(params, state, cost);
+    let wait = at.micros_since(now).max(1);
+    let taken = reserve(state, cost, ahead).map(BucketState::SlidingWindow);
     Step::of(want, untouched, Some(wait), taken, kept)
 }
 
@@ -114,16 +114,9 @@ fn untouched(params: &Params, state: State, now: Timestamp) -> u64 {
     params.count.get().saturating_sub(state.current + weighted)
 }
 
-/// The moment at which a request passes.
-struct WindowMoment {
-    /// The number of windows from the state's window to the window of the moment.
-    ahead: u64,
-    at: Timestamp,
-}
-
-/// The first moment at which a request passes if no other request comes. To be called for a request that does not
-/// pass now.
-fn moment(params: &Params, state: State, cost: u64) -> WindowMoment {
+/// The first moment at which a request passes if no other request comes, after the number of windows from the state's
+/// window to its own. To be called for a request that does not pass now.
+fn moment(params: &Params, state: State, cost: u64) -> (u64, Timestamp) {
     let (count, units, interval) =
         (params.count.get(), params.units(), params.interval.as_micros());
     let windows =
@@ -136,11 +129,11 @@ fn moment(params: &Params, state: State, cost: u64) -> WindowMoment {
         let unit = if earlier <= room { 0 } else { units - room * units / earlier };
         let into = unit * params.grain;
         if into < interval {
-            return WindowMoment { ahead, at: state.start.plus_micros(ahead * interval + into) };
+            return (ahead, state.start.plus_micros(ahead * interval + into));
         }
     }
     // Not reached: the last of the `windows` is empty, and has room for every cost up to the count.
-    WindowMoment { ahead: 3, at: state.start.plus_micros(3 * interval) }
+    (3, state.start.plus_micros(3 * interval))
 }
 
 /// The state with a request in the window of its moment. `None` if the moment is after the next window,

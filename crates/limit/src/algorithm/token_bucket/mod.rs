@@ -35,28 +35,9 @@ pub struct Params {
 }
 
 impl Params {
-    /// The whole seconds in which an empty bucket is full again, rounded up.
-    pub(crate) fn refill_seconds(&self) -> u64 {
-        time_to_gain(self, self.burst.get(), 0).div_ceil(1_000_000)
-    }
-
-    /// About the microseconds in which an empty bucket is full again.
+    /// The microseconds in which an empty bucket is full again, rounded up.
     pub(super) fn refill_micros(&self) -> u64 {
-        self.micros_for(self.burst.get())
-    }
-
-    /// The microseconds in which the bucket gains these tokens, rounded down. Every request calls this. Most
-    /// rates give one token at a time, and such a rate needs no division.
-    pub(crate) fn micros_for(&self, gained: u64) -> u64 {
-        let period = self.rate.period();
-        match self.rate.tokens() {
-            1 => gained.saturating_mul(period),
-            // The product of the rest cannot overflow: it is below the product of tokens and period.
-            tokens => {
-                let whole = (gained / tokens).saturating_mul(period);
-                whole.saturating_add(gained % tokens * period / tokens)
-            }
-        }
+        time_to_gain(self, self.burst.get(), 0)
     }
 
     /// The tokens that the bucket gains in this time, rounded up.
@@ -106,22 +87,16 @@ pub struct State {
 
 /// Decides on a request at `now`. A request that is held takes its tokens at once, and the bucket goes
 /// below zero. Later requests therefore wait longer.
-pub(crate) fn decide(params: &Params, state: Option<State>, want: Want, now: Timestamp) -> Step {
-    step(params, false, state, want, now)
-}
-
-/// Decides on a request at `now` for a leaky bucket. A request that is let in is held until its turn. If its
-/// turn comes later than its longest wait allows, the request is refused.
-pub(super) fn decide_evenly(
+///
+/// For a leaky bucket requests go at `even` spacing: one that is let in is held until its turn. If its turn comes later
+/// than its longest wait allows, it is refused.
+pub(crate) fn decide(
     params: &Params,
+    even: bool,
     state: Option<State>,
     want: Want,
     now: Timestamp,
 ) -> Step {
-    step(params, true, state, want, now)
-}
-
-fn step(params: &Params, even: bool, state: Option<State>, want: Want, now: Timestamp) -> Step {
     let (state, kept) = refill(params, state, now);
     let (burst, cost) = (params.burst.get(), want.cost.get());
     let untouched = burst.saturating_sub(state.missing + u64::from(state.rest > 0));

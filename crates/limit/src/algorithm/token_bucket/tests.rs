@@ -31,7 +31,7 @@ fn own(state: BucketState) -> State {
 }
 
 fn passes(params: &Params, state: Option<State>, tokens: u64, now: Timestamp) -> bool {
-    decide(params, state, want(cost(tokens)), now).decision.outcome == Outcome::Allow
+    decide(params, false, state, want(cost(tokens)), now).decision.outcome == Outcome::Allow
 }
 
 /// Figures of every size. Extreme figures come often.
@@ -120,7 +120,7 @@ proptest! {
                 reached = now;
             }
             let tokens = tokens.min(figures.burst.get());
-            let step = decide(&figures, state, want(cost(tokens)), at(now));
+            let step = decide(&figures, false, state, want(cost(tokens)), at(now));
             state = bucket(&step).or(state);
             if step.decision.outcome == Outcome::Allow {
                 passed.push((time, tokens));
@@ -159,8 +159,8 @@ proptest! {
         if fresh < Timestamp::MAX {
             let now = fresh.plus_micros(later);
             prop_assert_eq!(
-                decide(&figures, Some(state), want(cost(tokens)), now),
-                decide(&figures, None, want(cost(tokens)), now)
+                decide(&figures, false, Some(state), want(cost(tokens)), now),
+                decide(&figures, false, None, want(cost(tokens)), now)
             );
             if state.missing > 0 || state.rest > 0 {
                 let before = at(fresh.as_micros() - 1);
@@ -191,13 +191,13 @@ proptest! {
         later in 0_u64..DAY,
     ) {
         let now = state.at.plus_micros(later);
-        let step = decide(&figures, Some(state), want(cost(tokens)), now);
+        let step = decide(&figures, false, Some(state), want(cost(tokens)), now);
         if let Some(BucketState::Bucket(taken)) = step.taken {
             let receipt = Receipt::new(fresh_at(&figures, taken));
             let used = Difference::Less(tokens);
             let settled = Settlement { used, receipt, max_wait: MaxWait::NONE };
             let back = settle(&figures, false, Some(taken), &settled, now);
-            let again = decide(&figures, back, want(cost(tokens)), now);
+            let again = decide(&figures, false, back, want(cost(tokens)), now);
             prop_assert_eq!(again.decision, step.decision);
             prop_assert_eq!(again.untouched, step.untouched);
         }
@@ -208,7 +208,7 @@ proptest! {
         (figures, state) in any_bucket(),
         other in any_params(),
     ) {
-        let step = decide(&other, Some(state), want(Cost::ONE), state.at);
+        let step = decide(&other, false, Some(state), want(Cost::ONE), state.at);
         let used = state.missing + u64::from(state.rest > 0);
         prop_assert_eq!(step.untouched, other.burst.get().saturating_sub(used));
         prop_assert!(fresh_at(&figures, state) >= state.at);
