@@ -60,6 +60,8 @@ pub(crate) fn sources(spec: &LimitSpec) -> Vec<String> {
 #[derive(Clone)]
 pub(in crate::store) struct KnownOverride {
     pub(in crate::store) entry: Arc<RunningOverride>,
+    /// `None` if its limit cannot use it.
+    pub(super) in_force: Option<InForce>,
     /// Its end by this process's clock.
     pub(super) ends: Option<Instant>,
     /// The client whose rejected request led to the ban, if this process has set it.
@@ -74,7 +76,8 @@ impl KnownOverride {
     /// An override that others know too.
     pub(super) fn new(entry: RunningOverride, ends: Option<Instant>) -> Self {
         let entry = Arc::new(entry);
-        Self { entry, ends, client: None, is_here: false, is_unlogged: false }
+        let (in_force, client) = (None, None);
+        Self { entry, in_force, ends, client, is_here: false, is_unlogged: false }
     }
 
     pub(super) fn is_over(&self, now: Instant) -> bool {
@@ -85,6 +88,21 @@ impl KnownOverride {
     pub(in crate::store) fn left(&self) -> Option<Duration> {
         self.ends.map(|ends| ends.saturating_duration_since(Instant::now()))
     }
+}
+
+/// The limit that uses an override, and its figures.
+#[derive(Clone)]
+pub(super) struct InForce {
+    pub(super) spec: Arc<LimitSpec>,
+    pub(super) figures: Figures,
+}
+
+/// The figures of a running override.
+#[derive(Clone, Debug)]
+pub(crate) struct RunningFigures {
+    pub(crate) figures: Figures,
+    /// How long the ban still lasts. `None` for an override that is no ban.
+    pub(crate) banned: Option<Duration>,
 }
 
 /// An override with its state in this process, for lists.

@@ -10,32 +10,29 @@
 
 mod bans;
 mod entry;
-mod table;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::mem::replace;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use tokio::time::Instant;
 
 pub(super) use self::bans::MOST_BANNED;
 use self::bans::{RejectionCounts, banned};
-use self::entry::OverrideId;
-pub(super) use self::entry::{KnownOverride, ReadOverrides};
+use self::entry::{InForce, OverrideId};
+pub(super) use self::entry::{KnownOverride, ReadOverrides, RunningFigures};
 pub(crate) use self::entry::{ListedOverride, MOST_RUNNING, RunningOverride, sources};
-pub(super) use self::table::RunningFigures;
-use self::table::{InForce, RunningTable};
 use crate::limit::decide::Ask;
 use crate::limit::name::Name;
 use crate::limit::time::{Now, Timestamp};
 use crate::observe::events::{self, OverrideEvent};
 use crate::settings::LimitSpec;
 use crate::store::bucket::BucketAsk;
-use crate::store::name::{BucketKey, bounded};
+use crate::store::name::{BucketKey, bounded, stored_text};
 
 /// How late an answer of Redis may arrive after a newer one, in microseconds.
 const LATE: u64 = 2_000_000;
@@ -49,8 +46,8 @@ const SURELY_ENDED: Duration = Duration::from_secs(1);
 pub(super) struct RunningOverrides {
     /// The limits of the last reload and their candidates.
     limits: RwLock<HashMap<Name, Arc<LimitSpec>>>,
-    /// The overrides that are in force.
-    table: RunningTable,
+    /// How many overrides are in force. If none is, a request only reads this number.
+    count: AtomicUsize,
     /// The generation of known refusals. Any process that resets a bucket, or sets or ends an override, begins a new
     /// one. Then known refusals end. A ban begins none: while it runs nobody asks the key's bucket, and what the bucket
     /// refused before stays true.
@@ -61,12 +58,14 @@ pub(super) struct RunningOverrides {
     rejections: RejectionCounts,
     /// Locked while bans are on their way to Redis, so that none arrives after an operator has ended it.
     pub(super) sending: tokio::sync::Mutex<()>,
-    state: Mutex<RunningState>,
+    /// Its lock is taken before that of `limits`.
+    state: RwLock<RunningState>,
 }
 
 #[derive(Default)]
 struct RunningState {
-    known: BTreeMap<OverrideId, KnownOverride>,
+    /// By the limit's name and the key's text.
+    known: BTreeMap<String, BTreeMap<String, KnownOverride>>,
     /// When the overrides were read last, by Redis's clock, and their generation there.
     read: Option<(Timestamp, u64)>,
     /// The generation in Redis of the last change that was no ban.
@@ -80,13 +79,29 @@ struct RunningState {
 }
 
 impl RunningState {
+    fn all(&self) -> impl Iterator<Item = &KnownOverride> {
+        self.known.values().flat_map(BTreeMap::values)
+    }
+
+    fn all_mut(&mut self) -> impl Iterator<Item = &mut KnownOverride> {
+        self.known.values_mut().flat_map(BTreeMap::values_mut)
+    }
+
+    fn get(&self, limit: &str, key: &str) -> Option<&KnownOverride> {
+        self.known.get(limit)?.get(key)
+    }
+
+    fn get_mut(&mut self, (limit, key): &OverrideId) -> Option<&mut KnownOverride> {
+        self.known.get_mut(limit)?.get_mut(key)
+    }
+
     /// Whether there is no room for another ban of this limit for a key of this client. Its bans, and once more those
     /// for this client, must be fewer than the places left. So no limit takes more than half of the places and no client
     /// more than a third, and there is room for the next one: keys can be invented.
     fn has_no_room(&mut self, limit: &str, client: IpAddr) -> bool {
-        let bans = self.known.values().filter(|it| it.entry.is_ban && it.entry.limit == limit);
+        let bans = self.all().filter(|it| it.entry.is_ban && it.entry.limit == limit);
         let weights = bans.map(|ban| if ban.client == Some(client) { 2 } else { 1 });
-        let is_full = weights.sum::<usize>() >= MOST_BANNED.saturating_sub(self.known.len());
+        let is_full = weights.sum::<usize>() >= MOST_BANNED.saturating_sub(self.all().count());
         if is_full && !replace(&mut self.is_full, is_full) {
             events::bans_full(limit, MOST_BANNED);
         }
@@ -103,7 +118,19 @@ fn event(entry: &RunningOverride) -> OverrideEvent<'_> {
 impl RunningOverrides {
     /// The figures that were set for this key.
     pub(super) fn find(&self, spec: &LimitSpec, key: &BucketKey) -> Option<RunningFigures> {
-        self.table.find(spec, key)
+        if self.count.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let state = self.state.read();
+        let known = state.get(spec.name.as_str(), &stored_text(key.shown()))?;
+        let found = known.in_force.as_ref()?;
+        // A request keeps the settings with which it began, and finds only figures for the limit of these settings.
+        let is_same = std::ptr::eq(spec, &*found.spec)
+            || spec.key == found.spec.key && spec.counting == found.spec.counting;
+        let left = known.left();
+        let banned = left.filter(|_| known.entry.is_ban);
+        let figures = RunningFigures { figures: found.figures.clone(), banned };
+        (is_same && left != Some(Duration::ZERO)).then_some(figures)
     }
 
     /// The ask with the figures that are in force now. A settlement must use these: by the figures of its request, the
@@ -111,6 +138,7 @@ impl RunningOverrides {
     /// If the limit, its key or its algorithm has changed, the bucket no longer exists, and the ask stays unchanged.
     pub(super) fn in_force(&self, asked: &BucketAsk<'_>, now: Now) -> Ask {
         let BucketAsk { spec: before, key, ask } = *asked;
+        let running = self.find(before, key).map(|it| it.figures);
         let limits = self.limits.read();
         let limit = limits.get(&before.name).map_or(before, |spec| &**spec);
         let in_plan = before.plan.as_ref().and_then(|plan| limit.of_plan(plan));
@@ -119,7 +147,6 @@ impl RunningOverrides {
         if is_same || spec.key.sources != before.key.sources {
             return ask;
         }
-        let running = self.find(before, key).map(|it| it.figures);
         match limit.choose(key.plain(), in_plan, running.as_ref()).figures.at(now) {
             Some(algorithm) if algorithm.number() == ask.algorithm.number() => {
                 Ask { algorithm, max_wait: spec.wait, ..ask }
@@ -143,16 +170,17 @@ impl RunningOverrides {
         self.rejections.bound(limits);
         let all = limits.iter().chain(limits.iter().filter_map(|spec| spec.candidate.as_ref()));
         let all = all.map(|spec| (spec.name.clone(), Arc::clone(spec))).collect();
-        let state = self.state.lock();
+        let state = &mut *self.state.write();
         *self.limits.write() = all;
-        state.known.iter().for_each(|(id, known)| self.apply(id, known));
+        let known: Vec<_> = state.all().cloned().collect();
+        known.into_iter().for_each(|known| self.put(state, known));
     }
 
     /// Whether Redis must be read, which has this generation: it is another one than was read last, or an override has
     /// ended by its time since then. The reading removes it from Redis. Otherwise it would be in force again if Redis's
     /// clock stepped back.
     pub(super) fn must_read(&self, generation: u64) -> bool {
-        let state = self.state.lock();
+        let state = self.state.read();
         // Without overrides the generation is 0, and nothing need be read.
         let read = state.read.map_or(0, |(_, generation)| generation);
         let has_ended = state.ended.is_some_and(|ended| ended.elapsed() >= SURELY_ENDED);
@@ -162,7 +190,7 @@ impl RunningOverrides {
     /// Takes over what Redis has. `asked` is when the question was sent. An answer that was read earlier than
     /// the present overrides is ignored. Overrides of this process alone stay.
     pub(super) fn read(&self, read: ReadOverrides, asked: Instant) {
-        let state = &mut *self.state.lock();
+        let state = &mut *self.state.write();
         // If Redis's clock was set back by more than `LATE`, the answer counts. Otherwise no new override would count.
         if state.read.is_some_and(|(last, _)| (1..LATE).contains(&last.micros_since(read.at))) {
             return;
@@ -172,11 +200,11 @@ impl RunningOverrides {
             self.begin_generation();
         }
         (state.read, state.told) = (Some((read.at, read.generation)), read.told);
-        let mut gone: BTreeSet<OverrideId> = state.known.keys().cloned().collect();
+        let mut gone: BTreeSet<_> = state.all().map(|known| known.entry.id()).collect();
         for entry in read.entries {
             let id = entry.id();
             gone.remove(&id);
-            match state.known.get_mut(&id) {
+            match state.get_mut(&id) {
                 // Nobody has changed it. Its first end is kept: another reading may give a slightly different end, and
                 // quite another one if Redis's clock has stepped back.
                 Some(known) if is_same || *known.entry == entry => {
@@ -189,16 +217,12 @@ impl RunningOverrides {
                     let left = |ends: Timestamp| Duration::from_micros(ends.micros_since(read.at));
                     let ends = entry.ends.map(|ends| asked + left(ends));
                     let client = before.and_then(|before| before.client);
-                    self.put(
-                        state,
-                        id,
-                        KnownOverride { client, ..KnownOverride::new(entry, ends) },
-                    );
+                    self.put(state, KnownOverride { client, ..KnownOverride::new(entry, ends) });
                 }
             }
         }
         for id in gone {
-            if !state.known.get(&id).is_some_and(|known| known.is_here) {
+            if !state.get_mut(&id).is_some_and(|known| known.is_here) {
                 self.remove(state, &id);
             }
         }
@@ -220,13 +244,13 @@ impl RunningOverrides {
         let Some(ban) = spec.ban.as_ref().filter(|_| self.rejections.count(spec, &key, now)) else {
             return;
         };
-        let state = &mut *self.state.lock();
+        let state = &mut *self.state.write();
         let id = (spec.name.as_str().to_owned(), key.shown().as_str().to_owned());
-        let is_known = state.known.get(&id).is_some_and(|known| !known.is_over(Instant::now()));
+        let is_known = state.get_mut(&id).is_some_and(|known| !known.is_over(Instant::now()));
         if is_known || state.has_no_room(&id.0, client) {
             return;
         }
-        let entry = banned(spec, ban, id.clone(), now.wall);
+        let entry = banned(spec, ban, id, now.wall);
         // If another process has banned the key already, Redis says so. That ban has its line in the log.
         if !is_shared {
             self.log_ban(state, &entry);
@@ -234,18 +258,18 @@ impl RunningOverrides {
         let known = KnownOverride::new(entry, Some(Instant::now() + ban.lasts));
         let client = Some(client);
         let known = KnownOverride { client, is_here: true, is_unlogged: is_shared, ..known };
-        self.put(state, id, known);
+        self.put(state, known);
     }
 
     /// The bans that are still to be sent to Redis.
     pub(super) fn unsent_bans(&self) -> Vec<KnownOverride> {
-        self.state.lock().known.values().filter(|known| known.is_here).cloned().collect()
+        self.state.read().all().filter(|known| known.is_here).cloned().collect()
     }
 
     /// A ban was sent to Redis. `done` says whether Redis has set it: it does not if the key has an override.
     pub(super) fn note_sent(&self, ban: &KnownOverride, done: bool) {
-        let state = &mut *self.state.lock();
-        if let Some(known) = state.known.get_mut(&ban.entry.id()) {
+        let state = &mut *self.state.write();
+        if let Some(known) = state.get_mut(&ban.entry.id()) {
             (known.is_here, known.is_unlogged) = (false, false);
         }
         if done && ban.is_unlogged {
@@ -255,36 +279,36 @@ impl RunningOverrides {
 
     /// The bans cannot be sent to Redis now. They hold here, so they are logged.
     pub(super) fn log_unsent(&self) {
-        let state = &mut *self.state.lock();
+        let state = &mut *self.state.write();
         let log = |known: &mut KnownOverride| {
             replace(&mut known.is_unlogged, false).then(|| Arc::clone(&known.entry))
         };
-        let unlogged: Vec<_> = state.known.values_mut().filter_map(log).collect();
+        let unlogged: Vec<_> = state.all_mut().filter_map(log).collect();
         unlogged.iter().for_each(|entry| self.log_ban(state, entry));
     }
 
     /// The bans by this process since its start.
     pub(super) fn bans(&self, limit: &Name) -> u64 {
-        self.state.lock().bans.get(limit).copied().unwrap_or_default()
+        self.state.read().bans.get(limit).copied().unwrap_or_default()
     }
 
     /// Sets an override in this process alone. Returns whether there was room for it.
     pub(super) fn set_here(&self, entry: RunningOverride, lasts: Option<Duration>) -> bool {
-        let state = &mut *self.state.lock();
-        let id = entry.id();
-        let has_room = state.known.len() < MOST_RUNNING || state.known.contains_key(&id);
+        let state = &mut *self.state.write();
+        let is_known = state.get(&entry.limit, &entry.key).is_some();
+        let has_room = is_known || state.all().count() < MOST_RUNNING;
         if has_room {
             let known = KnownOverride::new(entry, lasts.map(|lasts| Instant::now() + lasts));
-            self.put(state, id, KnownOverride { is_here: true, ..known });
+            self.put(state, KnownOverride { is_here: true, ..known });
         }
         has_room
     }
 
     /// Ends an override of this process alone. Returns whether there was one.
     pub(super) fn end_here(&self, limit: &str, key: &str) -> bool {
-        let state = &mut *self.state.lock();
+        let state = &mut *self.state.write();
         let id = (limit.to_owned(), key.to_owned());
-        if !state.known.get(&id).is_some_and(|known| known.is_here) {
+        if !state.get_mut(&id).is_some_and(|known| known.is_here) {
             return false;
         }
         if let Some(known) = self.remove(state, &id).filter(|known| known.is_unlogged) {
@@ -300,61 +324,70 @@ impl RunningOverrides {
 
     /// Ends the overrides whose time is over. To be called about once a second.
     pub(super) fn end_expired(&self) {
-        self.expire(&mut self.state.lock());
+        self.expire(&mut self.state.write());
     }
 
     /// All overrides, by limit and key.
     pub(super) fn list(&self) -> Vec<ListedOverride> {
-        let listed = |(id, known): (&OverrideId, &KnownOverride)| ListedOverride {
+        let listed = |known: &KnownOverride| ListedOverride {
             entry: Arc::clone(&known.entry),
-            figures: self.table.figures(id),
+            figures: known.in_force.as_ref().map(|it| it.figures.clone()),
             left: known.left(),
         };
-        self.state.lock().known.iter().map(listed).collect()
+        self.state.read().all().map(listed).collect()
     }
 
-    fn put(&self, state: &mut RunningState, id: OverrideId, known: KnownOverride) {
-        self.apply(&id, &known);
-        state.known.insert(id, known);
+    /// Notes an override, and puts it in force if its limit can use it. Logs it if it is new, and the end of what was in
+    /// force before.
+    fn put(&self, state: &mut RunningState, known: KnownOverride) {
+        let ((limit, key), entry) = (known.entry.id(), Arc::clone(&known.entry));
+        let limits = self.limits.read();
+        let in_force = limits.get(limit.as_str()).and_then(|spec| {
+            Some(InForce { figures: entry.figures(spec)?, spec: Arc::clone(spec) })
+        });
+        let known = KnownOverride { in_force: in_force.clone(), ..known };
+        let was = state.known.entry(limit).or_default().insert(key, known);
+        self.has_changed(state);
+        let was = was.and_then(|was| Some((was.entry, was.in_force?)));
+        let Some(InForce { spec, figures }) = in_force else {
+            return was.iter().for_each(|(was, _)| events::override_ended(&event(was)));
+        };
+        self.were_any.store(true, Ordering::Relaxed);
+        let (cost, capacity) = (spec.cost.default_cost(), figures.capacity());
+        let is_new = was.as_ref().is_none_or(|(was, _)| *was != entry);
+        if let Some(capacity) = capacity.filter(|capacity| *capacity < cost.get())
+            && (is_new || was.is_some_and(|(_, was)| !Arc::ptr_eq(&was.spec, &spec)))
+        {
+            events::override_too_small(&event(&entry), capacity, cost);
+        }
+        match entry.is_ban {
+            // The process that bans a key logs it. The rejections before the ban lead to no other ban.
+            true => self.rejections.forget(&spec, &entry.key),
+            false if is_new => events::override_set(&event(&entry)),
+            false => {}
+        }
     }
 
-    fn remove(&self, state: &mut RunningState, id: &OverrideId) -> Option<KnownOverride> {
-        self.withdraw(id);
-        state.known.remove(id)
+    fn remove(&self, state: &mut RunningState, (limit, key): &OverrideId) -> Option<KnownOverride> {
+        let known = state.known.get_mut(limit)?.remove(key)?;
+        self.has_changed(state);
+        if known.in_force.is_some() {
+            events::override_ended(&event(&known.entry));
+        }
+        Some(known)
+    }
+
+    fn has_changed(&self, state: &RunningState) {
+        let in_force = state.all().filter(|known| known.in_force.is_some());
+        self.count.store(in_force.count(), Ordering::Release);
     }
 
     fn expire(&self, state: &mut RunningState) {
         let now = Instant::now();
-        let over = state.known.iter().filter(|(_, known)| known.is_over(now));
-        for id in over.map(|(id, _)| id.clone()).collect::<Vec<_>>() {
+        let over = state.all().filter(|known| known.is_over(now));
+        for id in over.map(|known| known.entry.id()).collect::<Vec<_>>() {
             self.remove(state, &id);
             state.ended.get_or_insert(now);
-        }
-    }
-
-    /// Puts an override in force if its limit can use it. Logs it if it is new, and the end of what was in
-    /// force before.
-    fn apply(&self, id: &OverrideId, known: &KnownOverride) {
-        let limits = self.limits.read();
-        let spec = limits.get(id.0.as_str());
-        let Some((spec, figures)) = spec.and_then(|it| Some((it, known.entry.figures(it)?))) else {
-            return self.withdraw(id);
-        };
-        let (cost, capacity) = (spec.cost.default_cost(), figures.capacity());
-        self.were_any.store(true, Ordering::Relaxed);
-        let new = InForce { known: known.clone(), spec: Arc::clone(spec), figures };
-        let was = self.table.put(id, new);
-        let is_new = was.as_ref().is_none_or(|was| was.known.entry != known.entry);
-        if let Some(capacity) = capacity.filter(|capacity| *capacity < cost.get())
-            && (is_new || was.is_some_and(|was| !Arc::ptr_eq(&was.spec, spec)))
-        {
-            events::override_too_small(&event(&known.entry), capacity, cost);
-        }
-        match known.entry.is_ban {
-            // The process that bans a key logs it. The rejections before the ban lead to no other ban.
-            true => self.rejections.forget(spec, &id.1),
-            false if is_new => events::override_set(&event(&known.entry)),
-            false => {}
         }
     }
 
@@ -366,12 +399,6 @@ impl RunningOverrides {
         {
             events::banned(limit, key, ban.rejections.capacity(), ban.lasts);
             *state.bans.entry(spec.name.clone()).or_default() += 1;
-        }
-    }
-
-    fn withdraw(&self, id: &OverrideId) {
-        if let Some(was) = self.table.remove(id) {
-            events::override_ended(&event(&was.known.entry));
         }
     }
 }

@@ -49,7 +49,7 @@ pub(super) fn read_after_bans(
     generation: u64,
     entries: &[RunningOverride],
 ) {
-    let (entries, told) = (entries.to_vec(), running.state.lock().told);
+    let (entries, told) = (entries.to_vec(), running.state.read().told);
     running.read(ReadOverrides { at: at(time), generation, told, entries }, Instant::now());
 }
 
@@ -89,7 +89,7 @@ async fn an_answer_that_was_overtaken_changes_nothing() {
 
 /// The overrides as Redis has them after its clock has stepped back, without a change by anybody.
 fn stepped_back(running: &RunningOverrides, time: u64, entries: &[RunningOverride]) {
-    let generation = running.state.lock().read.unwrap().1;
+    let generation = running.state.read().read.unwrap().1;
     read_after_bans(running, time, generation, entries);
 }
 
