@@ -7,7 +7,6 @@ use super::access::Store;
 use super::bucket::BucketAsk;
 use super::claim::Claim;
 use super::grant::Grant;
-use super::name::BucketKey;
 use crate::limit::algorithm::{Algorithm, Difference, Receipt};
 use crate::limit::bucket::Decider;
 use crate::limit::decide::Ask;
@@ -16,20 +15,9 @@ use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
 use crate::limit::waiting::MaxWait;
 use crate::redis::CallError;
-use crate::settings::LimitSpec;
 
 /// How far below zero reports bring a bucket, in bursts.
 const MOST_BURSTS: u64 = 100;
-
-/// The hits that one limit takes or gives back. Its task may outlive the call that reports them.
-struct HitsReport {
-    spec: Arc<LimitSpec>,
-    key: BucketKey,
-    ask: Ask,
-    gives_back: bool,
-    /// `None` if Redis does not answer.
-    said: Option<(Decision, Decider)>,
-}
 
 impl Store {
     /// Takes the cost of each claim from its bucket, also if the bucket then is below zero. The decision allows if the
@@ -43,68 +31,57 @@ impl Store {
         now: Timestamp,
     ) {
         let report = |(claim, gives_back): &(&mut Claim<'_>, bool)| {
-            let (spec, key, ask) = (Arc::clone(claim.spec), claim.key.clone(), claim.ask);
-            HitsReport { spec, key, ask, gives_back: *gives_back, said: None }
+            (Arc::clone(claim.spec), claim.key.clone(), claim.ask, *gives_back)
         };
-        let mut reports: Vec<_> = claims.iter().map(report).collect();
+        let reports: Vec<_> = claims.iter().map(report).collect();
         let store = Arc::clone(self);
         // `Store::settled` waits for this task, too.
         let counted = self.redis.as_ref().map(|redis| redis.queue.count());
         let settling = tokio::spawn(async move {
-            let _counted = counted;
-            for report in &mut reports {
-                match report.gives_back {
-                    true => store.give_back_report(report, now).await,
-                    false => store.take_report(report, now).await,
-                }
+            let (_counted, mut said) = (counted, Vec::new());
+            for (spec, key, ask, gives_back) in &reports {
+                let asked = BucketAsk { spec, key, ask: *ask };
+                said.push(match gives_back {
+                    true => store.give_back_report(&asked, now).await,
+                    false => store.take_report(&asked, now).await,
+                });
             }
-            reports
+            said
         });
         // An error means that the worker ends.
-        for ((claim, _), report) in claims.iter_mut().zip(settling.await.unwrap_or_default()) {
-            claim.ask = report.ask;
-            if let Some((decision, by)) = report.said {
-                claim.decide(decision, by, None);
+        for ((claim, gives_back), said) in claims.iter_mut().zip(settling.await.unwrap_or_default())
+        {
+            let by = if claim.location.is_some() { Decider::Redis } else { Decider::Process };
+            match said {
+                Some(decision) => claim.decide(decision, by, None),
+                // What the limit does without Redis is decided later. It takes nothing.
+                None if *gives_back => claim.ask = look(&claim.question(), Cost::ONE).ask,
+                None => {}
             }
         }
     }
 
-    async fn take_report(
-        &self,
-        HitsReport { spec, key, ask, said, .. }: &mut HitsReport,
-        now: Timestamp,
-    ) {
-        let asked = BucketAsk { spec, key, ask: *ask };
-        let Ok((before, most)) = self.look_at_all(&asked, now).await else { return };
+    async fn take_report(&self, asked: &BucketAsk<'_>, now: Timestamp) -> Option<Decision> {
+        let (before, most) = self.look_at_all(asked, now).await.ok()?;
+        let ask = &asked.ask;
         let hits = Difference::More(ask.cost.get().min(most));
-        self.settle(&asked, hits, Receipt::NONE, now);
+        self.settle(asked, hits, Receipt::NONE, now);
         // The settlement comes before this question.
-        let after = self.look(&look(&asked, Cost::ONE), now).await.unwrap_or(before);
+        let after = self.look(&look(asked, Cost::ONE), now).await.unwrap_or(before);
         let is_below_zero = most < ask.algorithm.capacity().saturating_mul(MOST_BURSTS);
         let outcome = if is_below_zero { after.outcome } else { Outcome::Allow };
-        *said = Some((Decision { outcome, ..after }, self.decider(&asked)));
+        Some(Decision { outcome, ..after })
     }
 
-    async fn give_back_report(
-        &self,
-        HitsReport { spec, key, ask, said, .. }: &mut HitsReport,
-        now: Timestamp,
-    ) {
-        let asked = BucketAsk { spec, key, ask: *ask };
+    async fn give_back_report(&self, asked: &BucketAsk<'_>, now: Timestamp) -> Option<Decision> {
         // A slot goes back when its own request ends.
-        if !matches!(ask.algorithm, Algorithm::Concurrency(_)) {
-            self.settle(&asked, Difference::Less(ask.cost.get()), Receipt::NEWEST, now);
-            self.known.forget(&self.shared.memory, &asked);
+        if asked.ask.algorithm.lease().is_none() {
+            let less = Difference::Less(asked.ask.cost.get());
+            self.settle(asked, less, Receipt::NEWEST, now);
+            self.known.forget(&self.shared.memory, asked);
         }
-        let after = look(&asked, Cost::ONE);
-        match self.look(&after, now).await {
-            Ok(decision) => {
-                let decision = Decision { outcome: Outcome::Allow, ..decision };
-                *said = Some((decision, self.decider(&asked)));
-            }
-            // What the limit does without Redis is decided later. It takes nothing.
-            Err(_) => *ask = after.ask,
-        }
+        let decision = self.look(&look(asked, Cost::ONE), now).await.ok()?;
+        Some(Decision { outcome: Outcome::Allow, ..decision })
     }
 
     /// The most tokens that a request may have used whose end is reported now. The grant is what it took.
@@ -132,10 +109,6 @@ impl Store {
         let missing = algorithm.missing(&decision, algorithm.time(self.both(now)));
         let most = algorithm.capacity().saturating_mul(MOST_BURSTS + 1).saturating_sub(missing);
         Ok((decision, most))
-    }
-
-    fn decider(&self, ask: &BucketAsk<'_>) -> Decider {
-        if self.locate(ask).is_some() { Decider::Redis } else { Decider::Process }
     }
 }
 
