@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 pub(crate) use self::file::{MANY, PlanFile};
 pub(crate) use self::table::{PlanLine, PlanLineCounts};
-use crate::limit::key::{Key, KeyBuilder};
+use crate::limit::key::Key;
 use crate::limit::name::Name;
 use crate::request::key::{KeyError, KeySource, KeySpec, Token, TokenReading, View};
 
@@ -116,10 +116,7 @@ impl PlanRule {
             return Some(Cow::Borrowed(key));
         };
         let value = value.strip_prefix(issuer.as_bytes())?.strip_prefix(b":")?;
-        let mut builder = KeyBuilder::default();
-        builder.alternative(index);
-        builder.push(value);
-        Some(Cow::Owned(builder.finish()))
+        Some(Cow::Owned(Key::of_parts([(index, Some(value))])))
     }
 
     /// The plan of the requests that a limit counts under this key. `None` if they may have different plans.
@@ -140,10 +137,7 @@ impl PlanRule {
         for (index, source) in self.by.sources.first()?.alternatives().iter().enumerate() {
             match told.iter().find(|(part, _)| *part == source)? {
                 (_, Some(value)) => {
-                    let mut builder = KeyBuilder::default();
-                    builder.alternative(index);
-                    builder.push(value);
-                    return Some(self.of_key(Some(&builder.finish())));
+                    return Some(self.of_key(Some(&Key::of_parts([(index, Some(value))]))));
                 }
                 (_, None) if is_unsure => return None,
                 (_, None) => {}

@@ -33,10 +33,16 @@ impl Key {
 
     /// The key of these values in this order; `None` is an absent value.
     pub fn of<'v>(values: impl IntoIterator<Item = Option<&'v [u8]>>) -> Self {
+        Self::of_parts(values.into_iter().map(|value| (0, value)))
+    }
+
+    /// The key of these values in this order, each with the index of its alternative, from 0.
+    pub fn of_parts<V: AsRef<[u8]>>(parts: impl IntoIterator<Item = (usize, Option<V>)>) -> Self {
         let mut builder = KeyBuilder::default();
-        for value in values {
+        for (index, value) in parts {
+            builder.alternative(index);
             match value {
-                Some(value) => builder.push(value),
+                Some(value) => builder.push(value.as_ref()),
                 None => builder.push_absent(),
             }
         }
@@ -46,18 +52,7 @@ impl Key {
     /// The key with this canonical text. `None` if no key is written so.
     pub fn parse(text: &str) -> Option<Self> {
         let written = Self(SmallVec::from_slice(text.as_bytes()));
-        if text.is_empty() {
-            return Some(written);
-        }
-        let mut builder = KeyBuilder::default();
-        for (index, value) in written.parts() {
-            builder.alternative(index);
-            match value {
-                Some(value) => builder.push(&value),
-                None => builder.push_absent(),
-            }
-        }
-        (builder.finish() == written).then_some(written)
+        (text.is_empty() || Self::of_parts(written.parts()) == written).then_some(written)
     }
 
     /// The key that stands for a longer one with this hash. No other key has this text: in other keys a digit, a letter

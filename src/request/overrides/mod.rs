@@ -18,7 +18,7 @@ use super::key::KeySource;
 use super::network::{ClientPrefixes, canonical, parse};
 use super::path::{self, NormalPath};
 use super::value;
-use crate::limit::key::{Key, KeyBuilder};
+use crate::limit::key::Key;
 use crate::text::trim;
 
 /// The values that one part of an override's key matches.
@@ -134,10 +134,7 @@ impl Part {
     /// part.
     pub(crate) fn key(&self) -> Cow<'_, str> {
         let Some(value) = self.value() else { return Cow::Borrowed(&self.text) };
-        let mut key = KeyBuilder::default();
-        key.alternative(self.index);
-        key.push(value.as_bytes());
-        Cow::Owned(key.finish().as_str().to_owned())
+        Cow::Owned(Key::of_parts([(self.index, Some(value))]).as_str().to_owned())
     }
 }
 

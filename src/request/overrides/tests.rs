@@ -143,10 +143,8 @@ fn a_number_names_the_alternative() {
         (0, "10.1.1.1", 6),
         (2, "10.1.1.1", 6),
     ] {
-        let mut key = KeyBuilder::default();
-        key.alternative(index);
-        key.push(value.as_bytes());
-        assert_eq!(overrides.find(&key.finish()), Some(&expected), "{index} {value}");
+        let key = Key::of_parts([(index, Some(value))]);
+        assert_eq!(overrides.find(&key), Some(&expected), "{index} {value}");
     }
     for (text, word) in [
         ("10.0.0.0/8", "write \"2=10.0.0.0/8\" for this network of `ip`, or \"1=10.0.0.0/8\""),
