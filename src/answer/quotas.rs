@@ -8,7 +8,7 @@ use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
 
 use crate::limit::decision::Outcome;
-use crate::limit::quota::{QuotaText, write_member, write_policy, write_state};
+use crate::limit::quota::{QuotaText, quota_fields, write_member, write_policy, write_state};
 use crate::reading::listed;
 use crate::settings::{AnswerSpec, LimitSpec};
 use crate::throttle::Quota;
@@ -39,15 +39,10 @@ pub(crate) fn write_quotas(
     retry_after: Option<u64>,
 ) {
     let fields = |quota: &Quota<'_>| quota.limit.reject.as_deref().unwrap_or(default).headers;
-    let shown = || quotas.iter().filter(|quota| fields(quota).ratelimit).enumerate();
-    if shown().next().is_some() {
-        let (mut policy, mut state) = (QuotaText::new(), QuotaText::new());
-        for (index, quota) in shown() {
-            let name = &quota.limit.name;
-            write_policy(&mut policy, index, name, &quota.figures());
-            write_member(&mut state, index, name);
-            write_state(&mut state, quota.remaining, reset(quota, retry_after));
-        }
+    let shown = quotas.iter().filter(|quota| fields(quota).ratelimit);
+    let shown = shown.map(|it| (&it.limit.name, it.figures(), it.outcome.passes()));
+    let [policy, state] = quota_fields(shown, retry_after);
+    if !policy.is_empty() {
         headers.append(RATELIMIT_POLICY, value(&policy));
         headers.append(RATELIMIT, value(&state));
     }

@@ -41,7 +41,7 @@ pub use self::bucket::BucketAsk;
 pub use self::claim::{Claim, verdict};
 pub use self::grant::{ClockReading, Grant};
 pub use self::name::BucketKey;
-pub(crate) use self::name::{BucketName, bounded, stored_text};
+pub(crate) use self::name::{bounded, name_in_redis, stored_text};
 pub use self::order::Unavailable;
 pub use self::process::{Counters, ProcessStore};
 pub(crate) use self::running::{ListedOverride, MOST_RUNNING, RunningOverride, sources};

@@ -40,22 +40,15 @@ impl From<Key> for BucketKey {
     }
 }
 
-/// The parts of a bucket's key in Redis.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct BucketName<'n> {
-    /// `store.prefix`.
-    pub(crate) prefix: &'n str,
-    pub(crate) spec: &'n LimitSpec,
-    pub(crate) key: &'n BucketKey,
-}
-
-impl BucketName<'_> {
-    /// The name, as [`bucket_name`] writes it.
-    pub(crate) fn text(&self, algorithm: &Algorithm) -> String {
-        let Self { prefix, spec, key } = self;
-        let key = (!spec.key.sources.is_empty()).then(|| key.shown());
-        bucket_name(prefix, &spec.name, key, algorithm, spec.window.as_ref())
-    }
+/// The name of a bucket in Redis, under `store.prefix`.
+pub(crate) fn name_in_redis(
+    prefix: &str,
+    spec: &LimitSpec,
+    key: &BucketKey,
+    algorithm: &Algorithm,
+) -> String {
+    let key = (!spec.key.sources.is_empty()).then(|| key.shown());
+    bucket_name(prefix, &spec.name, key, algorithm, spec.window.as_ref())
 }
 
 /// The key with this stored text. `None` if no key is stored so.

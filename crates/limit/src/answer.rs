@@ -1,6 +1,5 @@
 //! The answer to a request: what its limits say together, and what each says to the client.
 
-use std::fmt;
 use std::time::Duration;
 
 use crate::algorithm::{Difference, Settlement};
@@ -8,9 +7,7 @@ use crate::bucket::BucketReply;
 use crate::charge::{ChargeError, Charged};
 use crate::decision::{Verdict, whole_seconds};
 use crate::name::Name;
-use crate::quota::{
-    QUOTA_EXCEEDED, QuotaFigures, QuotaText, problem, write_member, write_policy, write_state,
-};
+use crate::quota::{QUOTA_EXCEEDED, QuotaFigures, QuotaText, problem, quota_fields};
 use crate::rate::MAX_TOKENS;
 use crate::time::Timestamp;
 
@@ -41,12 +38,13 @@ pub enum Answer<P> {
 }
 
 /// What the limits of a request say to its client.
+#[derive(Debug)]
 pub struct Quotas {
     pub(crate) charged: Vec<Charged>,
     /// The time of day at which the request goes or is rejected.
-    goes: Timestamp,
+    pub(crate) goes: Timestamp,
     /// `Some` if the request is rejected: when it may come again.
-    rejected: Option<Option<Duration>>,
+    pub(crate) rejected: Option<Option<Duration>>,
 }
 
 impl Quotas {
@@ -58,17 +56,13 @@ impl Quotas {
     /// The header fields for the client, as the proxy writes them: `ratelimit-policy` and `ratelimit`, and for a rejected
     /// request first `retry-after`, in whole seconds, rounded up. Names are in lower case.
     pub fn headers(&self) -> impl Iterator<Item = (&'static str, String)> {
-        let (mut policy, mut state) = (QuotaText::new(), QuotaText::new());
         let wait = self.rejected.flatten().map(whole_seconds);
-        for (index, Charged { limit, ask, decision, window_left, .. }) in
-            self.charged.iter().enumerate()
-        {
-            let quota = QuotaFigures::of(ask, *decision, *window_left, self.goes);
-            write_policy(&mut policy, index, limit, &quota);
-            write_member(&mut state, index, limit);
-            let reset = if decision.outcome.passes() { quota.reset } else { wait };
-            write_state(&mut state, quota.remaining, reset);
-        }
+        let quotas =
+            self.charged.iter().map(|Charged { limit, ask, decision, window_left, .. }| {
+                let quota = QuotaFigures::of(ask, *decision, *window_left, self.goes);
+                (limit, quota, decision.outcome.passes())
+            });
+        let [policy, state] = quota_fields(quotas, wait);
         let text = |text: QuotaText| String::from_utf8_lossy(&text).into_owned();
         let retry_after = wait.map(|seconds| ("retry-after", seconds.to_string()));
         let fields = [("ratelimit-policy", text(policy)), ("ratelimit", text(state))];
@@ -82,10 +76,6 @@ impl Quotas {
         const NEVER: &str = r#","detail":"no such request will ever be let through""#;
         let detail = if self.rejected.flatten().is_some() { "" } else { NEVER };
         problem(QUOTA_EXCEEDED, "429", &[detail], names)
-    }
-
-    pub(crate) fn new(charged: Vec<Charged>) -> Self {
-        Self { charged, goes: Timestamp::MIN, rejected: None }
     }
 
     /// The answer at this time of day, as the buckets have replied. `permit` makes what a request that may go gets.
@@ -133,13 +123,6 @@ impl Quotas {
         let more = used.checked_sub(before).map(Difference::More);
         let difference = more.unwrap_or(Difference::Less(before.saturating_sub(used)));
         let settled = Settlement { used: difference, receipt, max_wait: charged.ask.max_wait };
-        Ok((used != before && charged.lease().is_none()).then_some((index, settled)))
-    }
-}
-
-impl fmt::Debug for Quotas {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let said = self.charged.iter().map(|it| (it.limit.as_str(), it.decision));
-        f.debug_map().entries(said).finish()
+        Ok((used != before && charged.ask.algorithm.lease().is_none()).then_some((index, settled)))
     }
 }

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use crate::algorithm::Algorithm;
+use crate::answer::Quotas;
 use crate::bucket::{BucketReceipt, KeyedAsk, LimitId};
 use crate::decide::Ask;
 use crate::decision::Decision;
 use crate::key::Key;
 use crate::name::Name;
 use crate::rate::Cost;
+use crate::time::Timestamp;
 
 /// What a request is to take from one limit: of which key, and at which cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +51,7 @@ pub enum ChargeError {
 }
 
 /// A charge to a limit, and what the limit says.
+#[derive(Debug)]
 pub(crate) struct Charged {
     pub(crate) limit: Name,
     pub(crate) key: Key,
@@ -70,30 +72,22 @@ impl Charged {
         let Self { limit: name, key, ask, .. } = self;
         KeyedAsk { limit: LimitId { name, fingerprint: 0 }, key, ask: *ask }
     }
-
-    /// The lease of the slot that this charge takes. `None` if it takes tokens.
-    pub(crate) fn lease(&self) -> Option<Duration> {
-        match self.ask.algorithm {
-            Algorithm::Concurrency(params) => Some(params.lease()),
-            _ => None,
-        }
-    }
 }
 
 /// The charges, as these limits are asked about them.
 pub(crate) fn charged<'c>(
     limits: &[(Name, Ask)],
     charges: impl IntoIterator<Item = Charge<'c>>,
-) -> Result<Vec<Charged>, ChargeError> {
+) -> Result<Quotas, ChargeError> {
     let charges = charges.into_iter();
     // In a vector: so large values cost less on the heap than to be moved.
     let mut all: Vec<Charged> = Vec::with_capacity(charges.size_hint().0);
     for Charge { limit: name, key, is_keyed, cost } in charges {
         let known = limits.iter().find(|(known, _)| known.as_str() == name);
         let (limit, ask) = known.ok_or_else(|| ChargeError::Unknown(name.to_owned()))?;
-        let cost = match ask.algorithm {
-            Algorithm::Concurrency(_) => Cost::ONE,
-            _ => Cost::new(cost).ok_or(ChargeError::Cost(cost))?,
+        let cost = match ask.algorithm.lease() {
+            Some(_) => Cost::ONE,
+            None => Cost::new(cost).ok_or(ChargeError::Cost(cost))?,
         };
         let ask = Ask { cost, ..*ask };
         if all.iter().any(|other| other.limit == *limit && other.key == key) {
@@ -103,5 +97,5 @@ pub(crate) fn charged<'c>(
         let (used, window_left) = (cost.get(), None);
         all.push(Charged { limit, key, is_keyed, ask, used, decision, receipt, window_left });
     }
-    Ok(all)
+    Ok(Quotas { charged: all, goes: Timestamp::MIN, rejected: None })
 }

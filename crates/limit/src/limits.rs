@@ -11,7 +11,6 @@ use crate::answer::{Answer, Quotas};
 use crate::bucket::{KeyedAsk, ReceiptUse};
 use crate::charge::{Charge, ChargeError, Charged, charged};
 use crate::decide::{Ask, PerAsk};
-use crate::decision::Decision;
 use crate::limit::{Limit, LimitError};
 use crate::memory::Memory;
 use crate::name::Name;
@@ -101,31 +100,6 @@ impl Limits {
         Ok(quotas.answer(replies, verdict, now.wall, permit))
     }
 
-    /// What one limit would say to a request of cost one at `now`. Nothing is taken.
-    ///
-    /// # Errors
-    /// A limit that [`Limits::new`] did not get.
-    pub fn look(
-        &self,
-        limit: &str,
-        values: &[&str],
-        now: impl Into<Now>,
-    ) -> Result<Decision, ChargeError> {
-        let quotas = self.quotas([Charge::new(limit, values)])?;
-        let look = |it: &Charged| self.table.memory.look(&it.asked(), now.into());
-        Ok(quotas.charged.first().map_or(Decision::NEVER, look))
-    }
-
-    /// Makes the bucket of this key a new one, as after a login that succeeded.
-    ///
-    /// # Errors
-    /// A limit that [`Limits::new`] did not get.
-    pub fn reset(&self, limit: &str, values: &[&str]) -> Result<(), ChargeError> {
-        let quotas = self.quotas([Charge::new(limit, values)])?;
-        quotas.charged.iter().for_each(|it| self.table.memory.forget(&it.asked()));
-        Ok(())
-    }
-
     /// The number of buckets in the table. Buckets that are full again leave it by and by.
     pub fn keys(&self) -> usize {
         self.table.memory.keys()
@@ -135,7 +109,7 @@ impl Limits {
         &self,
         charges: impl IntoIterator<Item = Charge<'c>>,
     ) -> Result<Quotas, ChargeError> {
-        charged(&self.table.limits, charges).map(Quotas::new)
+        charged(&self.table.limits, charges)
     }
 }
 
@@ -187,13 +161,12 @@ impl Permit {
         now: impl Into<Now>,
     ) -> Result<(), ChargeError> {
         if let Some((index, settled)) = self.quotas.settle(limit, used)? {
-            self.correct(index, &settled, now.into());
+            self.correct(&self.quotas.charged[index], &settled, now.into());
         }
         Ok(())
     }
 
-    fn correct(&self, index: usize, settled: &Settlement, now: Now) {
-        let charged = &self.quotas.charged[index];
+    fn correct(&self, charged: &Charged, settled: &Settlement, now: Now) {
         if let Some(taken) = charged.receipt {
             self.limits.table.memory.settle(&charged.asked(), settled, taken, now);
         }
@@ -206,10 +179,7 @@ const RELEASE: Settlement =
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        for (index, _) in
-            self.quotas.charged.iter().enumerate().filter(|(_, it)| it.lease().is_some())
-        {
-            self.correct(index, &RELEASE, self.now);
-        }
+        let slots = self.quotas.charged.iter().filter(|it| it.ask.algorithm.lease().is_some());
+        slots.for_each(|slot| self.correct(slot, &RELEASE, self.now));
     }
 }

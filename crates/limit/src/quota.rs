@@ -55,6 +55,22 @@ impl QuotaFigures {
 /// A field's value while it is written. The text of two limits mostly fits without the heap.
 pub type QuotaText = SmallVec<[u8; 96]>;
 
+/// The values of `ratelimit-policy` and of `ratelimit`, with a member for each limit: its name, its figures, and whether
+/// it lets the request pass. `retry_after` is the wait of a rejected client.
+pub fn quota_fields<'n>(
+    quotas: impl Iterator<Item = (&'n Name, QuotaFigures, bool)>,
+    retry_after: Option<u64>,
+) -> [QuotaText; 2] {
+    let mut fields = [const { QuotaText::new_const() }; 2];
+    let [policy, state] = &mut fields;
+    for (index, (name, quota, passes)) in quotas.enumerate() {
+        write_policy(policy, index, name, &quota);
+        write_member(state, index, name);
+        write_state(state, quota.remaining, if passes { quota.reset } else { retry_after });
+    }
+    fields
+}
+
 /// Writes a limit's member of `ratelimit-policy`, the one at this index of the list.
 pub fn write_policy(out: &mut QuotaText, index: usize, name: &Name, quota: &QuotaFigures) {
     write_member(out, index, name);

@@ -13,9 +13,8 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use crate::algorithm::Receipt;
 use crate::answer::{Answer, Quotas};
-use crate::bucket::{BucketReceipt, BucketReply, Decider, Holder, ReceiptUse};
+use crate::bucket::{Holder, ReceiptUse};
 use crate::call::{Call, TEXT, Verb};
 use crate::charge::{Charge, ChargeError, Charged};
 use crate::decision::Verdict;
@@ -81,18 +80,13 @@ impl RedisCall {
     pub fn read(self, answer: &[u8]) -> Result<Answer<Self>, RedisTakeError> {
         let call = self.call(Verb::Take, &self.quotas.charged);
         let reply = call.read(answer).and_then(|mut replies| replies.next());
-        let (mut replies, mut now) = (Vec::new(), Timestamp::MIN);
-        for (charged, said) in
-            self.quotas.charged.iter().zip(reply.ok_or(RedisTakeError::NoAnswer)?)
-        {
-            let other = || RedisTakeError::OtherType(self.bucket(charged));
-            let (decision, algorithm) = (said.decision.ok_or_else(other)?, &charged.ask.algorithm);
-            let begin = said.receipt.map(Receipt::time);
-            let window_left = begin.and_then(|begin| algorithm.window_left(begin, said.at));
-            let receipt = said.receipt.map(|it| BucketReceipt::of(it.under(algorithm, said.at)));
-            let (by, took) = (Decider::Redis, decision.outcome.passes());
-            replies.push(BucketReply { decision, by, took, receipt, window_left });
-            now = said.at;
+        let reply = reply.ok_or(RedisTakeError::NoAnswer)?;
+        let now = reply.first().map_or(Timestamp::MIN, |it| it.at);
+        let mut replies = Vec::with_capacity(reply.len());
+        for (charged, said) in self.quotas.charged.iter().zip(reply) {
+            let took = said.decision.is_some_and(|it| it.outcome.passes());
+            let reply = said.of_bucket(&charged.ask.algorithm, took);
+            replies.push(reply.ok_or_else(|| RedisTakeError::OtherType(self.bucket(charged)))?);
         }
         let verdict = Verdict::over(replies.iter().map(|it| it.decision.outcome).enumerate());
         let Self { quotas, prefix, holder } = self;
@@ -118,7 +112,7 @@ impl RedisCall {
     /// The command that renews the leases of the slots, and the command that gives the slots back. `None` if there are no
     /// slots.
     pub fn slots(&self) -> Option<[Cmd; 2]> {
-        let slots = || self.quotas.charged.iter().filter(|it| it.lease().is_some());
+        let slots = || self.quotas.charged.iter().filter(|it| it.ask.algorithm.lease().is_some());
         slots().next()?;
         Some([Verb::HOLD, Verb::RELEASE].map(|verb| self.call(verb, slots()).command()))
     }
@@ -130,8 +124,8 @@ impl RedisCall {
         let mut call = Call::default();
         call.request(charged.len(), receipts);
         for charged in charged {
-            let holder = charged.lease().map(|_| self.holder);
-            call.ask_for(holder, verb, &charged.ask, self.bucket(charged).into_bytes());
+            let holder = charged.ask.algorithm.lease().map(|_| self.holder);
+            call.ask(verb, &charged.ask, holder, self.bucket(charged).into_bytes());
         }
         call
     }
@@ -200,7 +194,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> RedisLimits<C> {
     /// Renews the slots of a call until what is returned is dropped, and then gives them back. If that is lost, they are
     /// free when their lease ends.
     fn keep_slots(&self, call: &RedisCall) -> Option<oneshot::Sender<()>> {
-        let lease = call.quotas.charged.iter().filter_map(Charged::lease).min()?;
+        let lease = call.quotas.charged.iter().filter_map(|it| it.ask.algorithm.lease()).min()?;
         let [renew, release] = call.slots()?;
         let mut connection = self.connection.clone();
         let (slots, mut ended) = oneshot::channel();

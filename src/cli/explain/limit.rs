@@ -17,7 +17,7 @@ use crate::plans::{PlanLine, PlanRule};
 use crate::replay::report::shown;
 use crate::request::key::{KeySpec, View};
 use crate::settings::{BanSpec, CostSpec, Figures, FiguresOf, LimitSpec, Settings, StoreLocation};
-use crate::store::{BucketKey, BucketName, limiter_keys, limiter_name};
+use crate::store::{BucketKey, limiter_keys, limiter_name, name_in_redis};
 use crate::throttle::{self, AppliedLimit, NotCounted};
 
 /// Says whether the limit counts this request, by which figures and in which bucket. A key is shown as in the log, or
@@ -237,10 +237,9 @@ fn describe_bucket(
         return text
             .say(format_args!("in Redis as the limiter {name}, with {value} and {permits}"));
     }
-    let name = BucketName { prefix: &settings.store.prefix, spec, key };
     match (&settings.store.location, spec.scope) {
         (StoreLocation::Redis(_), Scope::Cluster) => {
-            let name = name.text(algorithm);
+            let name = name_in_redis(&settings.store.prefix, spec, key, algorithm);
             text.say(format_args!("in Redis as {name}"));
             if !spec.name.is_of_candidate() {
                 text.fact("redis_key", name.to_string());

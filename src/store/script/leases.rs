@@ -16,7 +16,6 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::queue::{Lost, Queue};
-use crate::limit::algorithm::Algorithm;
 use crate::limit::bucket::Holder;
 use crate::limit::call::Verb;
 use crate::limit::decide::Ask;
@@ -103,7 +102,7 @@ impl SlotLeases {
     /// Gives back a slot that Redis has given or may give.
     pub(in crate::store) fn give_back(self: &Arc<Self>, Holder { request, .. }: Holder) {
         let Some(mut slot) = self.slots.lock().known.remove(&request) else { return };
-        slot.end = Some(Instant::now() + lease(&slot.ask));
+        slot.end = Some(Instant::now() + slot.ask.algorithm.lease().unwrap_or_default());
         self.send_back(request, slot);
     }
 
@@ -119,7 +118,7 @@ impl SlotLeases {
         let holder = Holder { worker: self.worker, request };
         let deadline = self.router.deadline();
         self.queue.send(self.router.hash_slot(name), deadline, lost, |call| {
-            call.ask_for(Some(holder), verb, ask, name.to_vec());
+            call.ask(verb, ask, Some(holder), name.to_vec());
         });
     }
 
@@ -205,13 +204,5 @@ async fn renew_leases(leases: Arc<SlotLeases>, mut connects: watch::Receiver<u64
 
 /// Time between two renewals.
 fn pause(ask: &Ask) -> Duration {
-    (lease(ask) / RENEWALS).min(LONGEST)
-}
-
-fn lease(ask: &Ask) -> Duration {
-    match ask.algorithm {
-        Algorithm::Concurrency(params) => params.lease(),
-        // No other algorithm has slots.
-        _ => Duration::ZERO,
-    }
+    (ask.algorithm.lease().unwrap_or_default() / RENEWALS).min(LONGEST)
 }

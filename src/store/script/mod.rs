@@ -25,10 +25,10 @@ use self::processes::Announcement;
 use self::queue::{Awaited, Lost, Queue};
 use self::redisson::LimiterCalls;
 use super::bucket::{BucketAsk, KeyLocation};
-use super::name::BucketName;
+use super::name::name_in_redis;
 use super::process::ProcessStore;
 use crate::limit::algorithm::{Algorithm, Difference, Receipt, token_bucket};
-use crate::limit::bucket::{BucketReceipt, BucketReply, Decider, Holder, ReceiptUse};
+use crate::limit::bucket::{BucketReply, Holder, ReceiptUse};
 use crate::limit::call::{AskReply, Call, Reply, SCRIPT, Verb};
 use crate::limit::decide::{self, Ask, PerAsk};
 use crate::limit::decision::Decision;
@@ -140,7 +140,7 @@ impl Redis {
         let request = (asks.len(), receipts);
         let awaited = self.queue.begin(hash_slot, request, self.router.deadline(), |call| {
             for CallAsk { asked, verb, holder } in asks {
-                call.ask_for(*holder, *verb, &asked.ask, self.name(asked));
+                call.ask(*verb, &asked.ask, *holder, self.name(asked));
             }
         });
         let pending = PendingAsk { redis: self, hash_slot, asks, awaited: Some(awaited) };
@@ -167,13 +167,7 @@ impl Redis {
             Some(holder) => self.leases.forget(holder),
             None => {}
         }
-        let algorithm = &ask.asked.ask.algorithm;
-        // Redis notes a receipt wherever the limit itself lets the request pass.
-        let begin = reply.receipt.map(Receipt::time);
-        let window_left = begin.and_then(|begin| algorithm.window_left(begin, reply.at));
-        let receipt = reply.receipt.filter(|_| took).map(|it| it.under(algorithm, reply.at));
-        let (by, receipt) = (Decider::Redis, receipt.map(BucketReceipt::of));
-        Some(BucketReply { decision: reply.decision?, by, took, receipt, window_left })
+        reply.of_bucket(&ask.asked.ask.algorithm, took)
     }
 
     /// What the bucket would decide if the request had no other limit. Nothing is taken.
@@ -185,7 +179,7 @@ impl Redis {
         let one = (1, ReceiptUse::Unneeded);
         let deadline = self.router.deadline();
         let mut awaited = self.queue.begin(self.hash_slot(ask), one, deadline, |call| {
-            call.ask(Verb::Look, &ask.ask, self.name(ask));
+            call.ask(Verb::Look, &ask.ask, None, self.name(ask));
         });
         let reply = awaited.answer().await?;
         let only = reply.first().ok_or(CallError::Nonsense)?;
@@ -204,7 +198,7 @@ impl Redis {
             return self.limiters.settle(ask, verb, lost);
         }
         self.queue.send(self.hash_slot(ask), self.router.deadline(), Some(lost), |call| {
-            call.ask(verb, &ask.ask, self.name(ask));
+            call.ask(verb, &ask.ask, None, self.name(ask));
         });
     }
 
@@ -222,8 +216,7 @@ impl Redis {
     }
 
     fn name(&self, ask: &BucketAsk<'_>) -> Vec<u8> {
-        let name = BucketName { prefix: &self.prefix, spec: ask.spec, key: ask.key };
-        name.text(&ask.ask.algorithm).into_bytes()
+        name_in_redis(&self.prefix, ask.spec, ask.key, &ask.ask.algorithm).into_bytes()
     }
 }
 
@@ -264,7 +257,7 @@ impl Drop for PendingAsk<'_, '_> {
                 let Some(receipt) = receipt(one, ask) else { continue };
                 let less = Verb::Settle(Difference::Less(ask.cost.get()), receipt);
                 queue.send(hash_slot, router.deadline(), None, |call| {
-                    call.ask(less, ask, name.clone());
+                    call.ask(less, ask, None, name.clone());
                 });
             }
         });
@@ -312,7 +305,7 @@ fn probe(name: &str) -> Option<Call> {
     let ask = Ask::for_one(algorithm);
     let mut call = Call::default();
     call.request(1, ReceiptUse::Unneeded);
-    call.ask(Verb::Take, &ask, name.as_bytes().to_vec());
+    call.ask(Verb::Take, &ask, None, name.as_bytes().to_vec());
     Some(call)
 }
 

@@ -1,10 +1,8 @@
 //! One script call for any number of requests: how the call is packed, and how its answer is read.
 //!
-//! `shell.lua` reads a [`Call`], and its head describes the bytes. `verb` has what an ask may want, and `pack` writes
-//! single numbers and texts.
+//! `shell.lua` reads a [`Call`], and its head describes the bytes. `pack` writes single numbers and texts.
 
 mod pack;
-mod verb;
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -12,12 +10,29 @@ use std::time::Duration;
 use redis::{Cmd, Script};
 
 use self::pack::{pack_index, pack_number, pack_terms};
-pub use self::verb::Verb;
-use crate::algorithm::{self, Receipt};
-use crate::bucket::{Holder, ReceiptUse};
+use crate::algorithm::{self, Algorithm, Difference, Receipt};
+use crate::bucket::{BucketReceipt, BucketReply, Decider, Holder, ReceiptUse};
 use crate::decide::{Ask, PerAsk};
 use crate::decision::{Decision, Outcome};
 use crate::time::Timestamp;
+
+/// What an ask wants of its bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// Take, if every enforcing limit of the request allows.
+    Take,
+    /// Learn the decision, and take nothing.
+    Look,
+    /// Settle: the request used more or fewer tokens than it took.
+    Settle(Difference, Receipt),
+}
+
+impl Verb {
+    /// Renews the lease of a slot.
+    pub const HOLD: Self = Self::Settle(Difference::More(1), Receipt::NONE);
+    /// Gives a slot back.
+    pub const RELEASE: Self = Self::Settle(Difference::Less(1), Receipt::NONE);
+}
 
 /// The most asks of one call. Redis does nothing else while it runs a script. A request with more asks has its
 /// own call.
@@ -55,6 +70,19 @@ pub struct AskReply {
     pub at: Timestamp,
 }
 
+impl AskReply {
+    /// What the bucket says, by these figures. `took` is whether the request took. `None` if the key holds a value of
+    /// another type.
+    pub fn of_bucket(self, algorithm: &Algorithm, took: bool) -> Option<BucketReply> {
+        // Redis notes a receipt wherever the limit itself lets the request pass.
+        let begin = self.receipt.map(Receipt::time);
+        let window_left = begin.and_then(|begin| algorithm.window_left(begin, self.at));
+        let receipt = self.receipt.filter(|_| took).map(|it| it.under(algorithm, self.at));
+        let (by, receipt) = (Decider::Redis, receipt.map(BucketReceipt::of));
+        Some(BucketReply { decision: self.decision?, by, took, receipt, window_left })
+    }
+}
+
 /// Requests that go to Redis together.
 #[derive(Default)]
 pub struct Call {
@@ -80,13 +108,8 @@ impl Call {
         self.requests.push((asks, receipts));
     }
 
-    /// Adds an ask about the bucket of this name.
-    pub fn ask(&mut self, verb: Verb, ask: &Ask, name: Vec<u8>) {
-        self.ask_for(None, verb, ask, name);
-    }
-
-    /// Adds an ask like [`Call::ask`]. An ask about a slot names the slot's holder.
-    pub fn ask_for(&mut self, holder: Option<Holder>, verb: Verb, ask: &Ask, name: Vec<u8>) {
+    /// Adds an ask about the bucket of this name. An ask about a slot names the slot's holder.
+    pub fn ask(&mut self, verb: Verb, ask: &Ask, holder: Option<Holder>, name: Vec<u8>) {
         let bucket = index_of(&mut self.keys, name);
         let terms = index_of(&mut self.terms, (verb, *ask, holder));
         self.list.push((bucket, terms));
@@ -100,7 +123,7 @@ impl Call {
             call.request(*asks, *receipts);
             for (bucket, terms) in list.by_ref().take(*asks) {
                 let (verb, ask, holder) = &self.terms[*terms];
-                call.ask_for(*holder, *verb, ask, self.keys[*bucket].clone());
+                call.ask(*verb, ask, *holder, self.keys[*bucket].clone());
             }
             call
         });
@@ -210,10 +233,7 @@ fn read<'a>(numbers: &mut impl Iterator<Item = &'a [u8; NUMBER]>) -> Option<Opti
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    use crate::algorithm::Algorithm;
     use crate::algorithm::token_bucket::Params;
-
     use crate::rate::{Burst, Cost};
 
     fn ask(cost: u64) -> Ask {
@@ -228,7 +248,7 @@ mod tests {
         for asks in requests {
             call.request(asks.len(), ReceiptUse::Unneeded);
             for (name, cost) in *asks {
-                call.ask(Verb::Take, &ask(*cost), (*name).into());
+                call.ask(Verb::Take, &ask(*cost), None, (*name).into());
             }
         }
         call
@@ -308,7 +328,7 @@ mod tests {
         for (asks, receipts) in [(2, Needed), (1, Unneeded), (1, Needed)] {
             call.request(asks, receipts);
             for _ in 0..asks {
-                call.ask(Verb::Take, &ask(1), b"a".to_vec());
+                call.ask(Verb::Take, &ask(1), None, b"a".to_vec());
             }
         }
         let answer = answer(&[7, 6, -9, 0, 5, 4, 100, 200, 300, 999]);

@@ -1,7 +1,7 @@
 //! Packs a call's numbers and texts as MessagePack. The script unpacks them. The head of `call/shell.lua` says
 //! what each number means.
 
-use super::verb::Verb;
+use super::Verb;
 use crate::Mode;
 use crate::algorithm::Difference;
 use crate::bucket::Holder;
