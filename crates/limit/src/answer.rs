@@ -9,6 +9,7 @@ use crate::decision::{Verdict, whole_seconds};
 use crate::name::Name;
 use crate::quota::{QUOTA_EXCEEDED, QuotaFigures, QuotaText, problem, quota_fields};
 use crate::rate::MAX_TOKENS;
+use crate::sentence;
 use crate::time::Timestamp;
 
 /// The answer to a request, of all its limits together. `P` is what a request that may go holds.
@@ -69,13 +70,19 @@ impl Quotas {
         retry_after.into_iter().chain(fields.into_iter().filter(|(_, value)| !value.is_empty()))
     }
 
-    /// The body of a 429, as `application/problem+json` and as the proxy writes it. It names the limits that refuse.
+    /// The body of a 429, as `application/problem+json` and as the proxy writes it, but for `instance`: it names the
+    /// limits that refuse, and `detail` is a sentence for the person who reads it.
     pub fn problem(&self) -> String {
         let refusing = || self.charged.iter().filter(|it| !it.decision.outcome.passes());
+        let told = refusing().next().map(|Charged { limit, is_keyed, ask, .. }| {
+            let by = if *is_keyed { "by key" } else { sentence::EVERYONE };
+            sentence::of_limit(limit, by, &sentence::in_words(&ask.algorithm))
+        });
+        let wait = self.rejected.flatten().map(whole_seconds);
+        // Nothing else in the sentence needs an escape.
+        let detail = sentence::with_wait(told, wait).replace('"', "\\\"");
         let names = || refusing().map(|charged| charged.limit.as_str());
-        const NEVER: &str = r#","detail":"no such request will ever be let through""#;
-        let detail = if self.rejected.flatten().is_some() { "" } else { NEVER };
-        problem(QUOTA_EXCEEDED, "429", &[detail], names)
+        problem(QUOTA_EXCEEDED, "429", &[r#","detail":""#, &detail, "\""], names)
     }
 
     /// The answer at this time of day, as the buckets have replied. `permit` makes what a request that may go gets.

@@ -55,7 +55,6 @@ pub enum ChargeError {
 pub(crate) struct Charged {
     pub(crate) limit: Name,
     pub(crate) key: Key,
-    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "names in Redis tell it"))]
     pub(crate) is_keyed: bool,
     pub(crate) ask: Ask,
     /// The tokens to which the charge is settled.

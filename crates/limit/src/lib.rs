@@ -25,7 +25,7 @@
 //!   the limits of a request. All numbers are whole.
 //! - Two places apply these functions atomically: [`memory`] is a table of buckets in the process, and [`call`] is the
 //!   script for Redis, whose buckets [`stored`] names.
-//! - [`quota`] writes what a client is told.
+//! - [`quota`] writes what a client is told in figures, and [`sentence`] what it is told in words.
 //!
 //! Only [`memory`] locks, only [`now`] reads a clock, and only [`RedisLimits`] and [`LimitLayer`] wait.
 #![cfg_attr(not(feature = "redis"), allow(rustdoc::broken_intra_doc_links))]
@@ -49,6 +49,7 @@ pub mod quota;
 pub mod rate;
 #[cfg(feature = "redis")]
 mod redis;
+pub mod sentence;
 #[cfg(feature = "redis")]
 pub mod stored;
 pub mod time;

@@ -175,11 +175,11 @@ fn a_client_is_told_what_the_proxy_tells() {
     assert_eq!(quotas.headers().collect::<Vec<_>>(), expected);
     assert_eq!(
         quotas.problem(),
-        r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Request cannot be satisfied as assigned quota has been exceeded","status":429,"violated-policies":["per-user"]}"#
+        r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Request cannot be satisfied as assigned quota has been exceeded","status":429,"detail":"Limit \"per-user\" counts by key: 2 at once, then 10 a second. Try again in 1 s.","violated-policies":["per-user"]}"#
     );
     let never = limits.take_all([Charge::new("per-user", &["bob"]).cost(3)], at(0)).unwrap();
     let Answer::Rejected { retry_after: None, quotas, .. } = never else { panic!("{never:?}") };
-    assert!(quotas.problem().contains("no such request will ever be let through"));
+    assert!(quotas.problem().contains("10 a second. No such request will ever pass."));
     assert!(quotas.headers().all(|(name, _)| name != "retry-after"));
 }
 

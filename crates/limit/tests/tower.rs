@@ -36,7 +36,9 @@ async fn a_rejected_request_does_not_reach_the_service() {
         seen.push((response.status(), field("ratelimit"), field("retry-after")));
         if response.status() == StatusCode::TOO_MANY_REQUESTS {
             assert_eq!(field("content-type").as_deref(), Some("application/problem+json"));
-            assert!(response.body().ends_with(r#""status":429,"violated-policies":["per-user"]}"#));
+            let detail = r#""status":429,"detail":"Limit \"per-user\" counts by key: 1 at once, then 1 an hour. Try again in "#;
+            assert!(response.body().contains(detail), "{}", response.body());
+            assert!(response.body().ends_with(r#"","violated-policies":["per-user"]}"#));
         }
     }
     let (ok, text) = (StatusCode::OK, |text: &str| Some(text.to_owned()));
