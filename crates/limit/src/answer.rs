@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::algorithm::{Difference, Settlement};
+use crate::algorithm::{Difference, Receipt, Settlement};
 use crate::bucket::BucketReply;
 use crate::charge::{ChargeError, Charged};
 use crate::decision::{Verdict, whole_seconds};
@@ -118,13 +118,11 @@ impl Quotas {
         limit: &str,
         used: u64,
     ) -> Result<Option<(usize, Settlement)>, ChargeError> {
-        let mut each = self.charged.iter_mut().enumerate();
-        let taken = each.find_map(|(index, it)| {
-            let receipt = it.receipt.filter(|_| it.limit.as_str() == limit)?.receipt;
-            Some((index, it, receipt))
-        });
-        let (index, charged, receipt) =
-            taken.ok_or_else(|| ChargeError::Unknown(limit.to_owned()))?;
+        let taken = |it: &Charged| it.limit.as_str() == limit && it.receipt.is_some();
+        let index = self.charged.iter().position(taken);
+        let index = index.ok_or_else(|| ChargeError::Unknown(limit.to_owned()))?;
+        let charged = &mut self.charged[index];
+        let receipt = charged.receipt.map_or(Receipt::NONE, |it| it.receipt);
         let used = used.min(MAX_TOKENS);
         let before = std::mem::replace(&mut charged.used, used);
         let more = used.checked_sub(before).map(Difference::More);

@@ -2,23 +2,20 @@
 
 use std::time::Duration;
 
-use crate::answer::Quotas;
 use crate::bucket::{BucketReceipt, KeyedAsk, LimitId};
 use crate::decide::Ask;
 use crate::decision::Decision;
 use crate::key::Key;
 use crate::name::Name;
-use crate::rate::Cost;
-use crate::time::Timestamp;
 
 /// What a request is to take from one limit: of which key, and at which cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Charge<'c> {
-    limit: &'c str,
-    key: Key,
+    pub(crate) limit: &'c str,
+    pub(crate) key: Key,
     /// Whether the key has values.
-    is_keyed: bool,
-    cost: u64,
+    pub(crate) is_keyed: bool,
+    pub(crate) cost: u64,
 }
 
 impl<'c> Charge<'c> {
@@ -71,30 +68,4 @@ impl Charged {
         let Self { limit: name, key, ask, .. } = self;
         KeyedAsk { limit: LimitId { name, fingerprint: 0 }, key, ask: *ask }
     }
-}
-
-/// The charges, as these limits are asked about them.
-pub(crate) fn charged<'c>(
-    limits: &[(Name, Ask)],
-    charges: impl IntoIterator<Item = Charge<'c>>,
-) -> Result<Quotas, ChargeError> {
-    let charges = charges.into_iter();
-    // In a vector: so large values cost less on the heap than to be moved.
-    let mut all: Vec<Charged> = Vec::with_capacity(charges.size_hint().0);
-    for Charge { limit: name, key, is_keyed, cost } in charges {
-        let known = limits.iter().find(|(known, _)| known.as_str() == name);
-        let (limit, ask) = known.ok_or_else(|| ChargeError::Unknown(name.to_owned()))?;
-        let cost = match ask.algorithm.lease() {
-            Some(_) => Cost::ONE,
-            None => Cost::new(cost).ok_or(ChargeError::Cost(cost))?,
-        };
-        let ask = Ask { cost, ..*ask };
-        if all.iter().any(|other| other.limit == *limit && other.key == key) {
-            return Err(ChargeError::Twice(name.to_owned()));
-        }
-        let (limit, decision, receipt) = (limit.clone(), Decision::NEVER, None);
-        let (used, window_left) = (cost.get(), None);
-        all.push(Charged { limit, key, is_keyed, ask, used, decision, receipt, window_left });
-    }
-    Ok(Quotas { charged: all, goes: Timestamp::MIN, rejected: None })
 }

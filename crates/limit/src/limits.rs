@@ -9,12 +9,14 @@ use smallvec::smallvec;
 use crate::algorithm::{Difference, Receipt, Settlement};
 use crate::answer::{Answer, Quotas};
 use crate::bucket::{KeyedAsk, ReceiptUse};
-use crate::charge::{Charge, ChargeError, Charged, charged};
+use crate::charge::{Charge, ChargeError, Charged};
 use crate::decide::{Ask, PerAsk};
+use crate::decision::Decision;
 use crate::limit::{Limit, LimitError};
 use crate::memory::Memory;
 use crate::name::Name;
-use crate::time::Now;
+use crate::rate::Cost;
+use crate::time::{Now, Timestamp};
 use crate::waiting::MaxWait;
 
 /// The most buckets of a table, unless [`Limits::with_max_keys`] says another number.
@@ -105,11 +107,30 @@ impl Limits {
         self.table.memory.keys()
     }
 
+    /// The charges, as the limits are asked about them.
     pub(crate) fn quotas<'c>(
         &self,
         charges: impl IntoIterator<Item = Charge<'c>>,
     ) -> Result<Quotas, ChargeError> {
-        charged(&self.table.limits, charges)
+        let charges = charges.into_iter();
+        // In a vector: so large values cost less on the heap than to be moved.
+        let mut all: Vec<Charged> = Vec::with_capacity(charges.size_hint().0);
+        for Charge { limit: name, key, is_keyed, cost } in charges {
+            let known = self.table.limits.iter().find(|(known, _)| known.as_str() == name);
+            let (limit, ask) = known.ok_or_else(|| ChargeError::Unknown(name.to_owned()))?;
+            let cost = match ask.algorithm.lease() {
+                Some(_) => Cost::ONE,
+                None => Cost::new(cost).ok_or(ChargeError::Cost(cost))?,
+            };
+            let ask = Ask { cost, ..*ask };
+            if all.iter().any(|other| other.limit == *limit && other.key == key) {
+                return Err(ChargeError::Twice(name.to_owned()));
+            }
+            let (limit, decision, receipt) = (limit.clone(), Decision::NEVER, None);
+            let (used, window_left) = (cost.get(), None);
+            all.push(Charged { limit, key, is_keyed, ask, used, decision, receipt, window_left });
+        }
+        Ok(Quotas { charged: all, goes: Timestamp::MIN, rejected: None })
     }
 }
 

@@ -8,8 +8,7 @@
 use std::sync::atomic::Ordering;
 
 use super::identity::Identity;
-use super::shard::{Evicted, Shard};
-use super::shares::LimitMarks;
+use super::shard::{Evicted, Shard, Wanted};
 use super::table::Memory;
 use crate::time::Now;
 
@@ -36,26 +35,20 @@ impl Memory {
         if reserved.is_ok() {
             return true;
         }
-        let from = self.shares.exceeded(Some(id), spare);
+        let from = &self.shares.exceeded(Some(id), spare);
+        let room = Wanted { from, spare, now };
         if from.contains(&id.limit()) {
-            return self.evict(shard, &from, spare, now);
+            return self.evict(shard, room);
         }
-        if !self.evict_from(shard, &from, spare, now) {
+        if !self.evict_from(shard, room) {
             self.keys.fetch_add(1, Ordering::Relaxed);
         }
         true
     }
 
-    /// Evicts one bucket of this shard or of another: any bucket of the limits `from`, or a full bucket of any limit,
-    /// but none of `spare`. Returns `false` if no bucket may go.
-    pub(super) fn evict(
-        &self,
-        shard: &mut Shard,
-        from: &LimitMarks,
-        spare: &[Identity],
-        now: Now,
-    ) -> bool {
-        if self.evict_from(shard, from, spare, now) {
+    /// Evicts one bucket of this shard or of another. Returns `false` if no bucket may go.
+    pub(super) fn evict(&self, shard: &mut Shard, room: Wanted<'_>) -> bool {
+        if self.evict_from(shard, room) {
             return true;
         }
         // After a reload has lowered the bound, there may be more shards than buckets. Then the shard of a new key is
@@ -65,18 +58,12 @@ impl Memory {
         others.take(SHARDS_LOOKED_AT.min(self.shards.len())).any(|other| {
             // Locks are taken in ascending order, and a later shard may be locked already. Waiting here could be a
             // deadlock.
-            other.try_lock().is_some_and(|mut other| self.evict_from(&mut other, from, spare, now))
+            other.try_lock().is_some_and(|mut other| self.evict_from(&mut other, room))
         })
     }
 
-    fn evict_from(
-        &self,
-        shard: &mut Shard,
-        from: &LimitMarks,
-        spare: &[Identity],
-        now: Now,
-    ) -> bool {
-        let evicted = shard.evict(from, spare, now);
+    fn evict_from(&self, shard: &mut Shard, room: Wanted<'_>) -> bool {
+        let evicted = shard.evict(room);
         if evicted == Evicted::Used {
             self.full.forgotten.fetch_add(1, Ordering::Relaxed);
         }

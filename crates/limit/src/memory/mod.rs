@@ -27,7 +27,7 @@ pub use self::full::FullCounts;
 pub use self::identity::Identity;
 use self::identity::LimitMark;
 use self::locked::shard_number;
-use self::shard::{Due, Shard};
+use self::shard::{Due, Shard, Wanted};
 pub use self::table::Memory;
 use super::bucket::{BucketReceipt, BucketReply, Decider, KeyedAsk, LimitId, ReceiptUse};
 use crate::algorithm::{Algorithm, BucketState, sliding_log};
@@ -211,8 +211,8 @@ impl Memory {
             self.removed(shard.sweep(now));
             let over = self.keys().saturating_sub(self.shares.max_keys());
             let evictions = (0..over.min(SWEEP_EVICTIONS)).take_while(|_| {
-                let from = self.shares.exceeded(None, &[]);
-                self.evict(&mut shard, &from, &[], now)
+                let from = &self.shares.exceeded(None, &[]);
+                self.evict(&mut shard, Wanted { from, spare: &[], now })
             });
             self.removed(evictions.count());
         }

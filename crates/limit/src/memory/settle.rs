@@ -46,7 +46,14 @@ fn settle_in(
         (Algorithm::SlidingLog(_), Some(_)) => shard.take_log(id),
         _ => Log::default(),
     };
-    let Some(new) = after(algorithm, state, &mut log, settled, now) else {
+    let time = algorithm.time(now);
+    let new = match algorithm {
+        Algorithm::SlidingLog(params) => {
+            log.settle(params, settled, time).map(BucketState::SlidingLog)
+        }
+        _ => algorithm.settle(state, settled, time),
+    };
+    let Some(new) = new else {
         return Some(usize::from(shard.remove(id)));
     };
     if state.is_none() && !shard.has(id) && !make_room(shard) {
@@ -57,21 +64,4 @@ fn settle_in(
         *shard.log(id) = log;
     }
     Some(0)
-}
-
-/// The bucket's state after the settlement, as [`Algorithm::settle`] returns it.
-fn after(
-    algorithm: &Algorithm,
-    state: Option<BucketState>,
-    log: &mut Log,
-    settled: &Settlement,
-    now: Now,
-) -> Option<BucketState> {
-    let now = algorithm.time(now);
-    match algorithm {
-        Algorithm::SlidingLog(params) => {
-            log.settle(params, settled, now).map(BucketState::SlidingLog)
-        }
-        _ => algorithm.settle(state, settled, now),
-    }
 }

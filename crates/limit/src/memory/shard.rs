@@ -117,6 +117,14 @@ pub(super) struct Shard {
     spared: (usize, LimitMarks),
 }
 
+/// A bucket that is to go: any bucket of the limits `from`, or a full bucket of any limit, but none of `spare`.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted<'w> {
+    pub(super) from: &'w LimitMarks,
+    pub(super) spare: &'w [Identity],
+    pub(super) now: Now,
+}
+
 /// The bucket that was forgotten to make room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Evicted {
@@ -205,17 +213,17 @@ impl Shard {
         true
     }
 
-    /// Forgets the evictable bucket of the lowest rank, but none of `spare`. A bucket that is not full may go only if
-    /// its limit is one of `from`.
-    pub(super) fn evict(&mut self, from: &LimitMarks, spare: &[Identity], now: Now) -> Evicted {
+    /// Forgets the evictable bucket of the lowest rank.
+    pub(super) fn evict(&mut self, wanted: Wanted<'_>) -> Evicted {
+        let Wanted { from, now, .. } = wanted;
         let mut set_aside = Vec::new();
-        let mut evicted = self.evict_candidate(from, spare, now, &mut set_aside);
+        let mut evicted = self.evict_candidate(wanted, &mut set_aside);
         if evicted == Evicted::Nothing && self.spared.0 > 0 && self.spared.1 == *from {
             self.spared.0 -= 1;
         } else if evicted == Evicted::Nothing {
             self.find_candidates(from, now);
             set_aside.clear();
-            evicted = self.evict_candidate(from, spare, now, &mut set_aside);
+            evicted = self.evict_candidate(wanted, &mut set_aside);
             if evicted == Evicted::Nothing {
                 self.spared = (self.entries.len() / SPARED_SHARE, from.clone());
             }
@@ -274,9 +282,7 @@ impl Shard {
 
     fn evict_candidate(
         &mut self,
-        from: &LimitMarks,
-        spare: &[Identity],
-        now: Now,
+        Wanted { from, spare, now }: Wanted<'_>,
         set_aside: &mut Vec<Reverse<EvictionRank>>,
     ) -> Evicted {
         while let Some(Reverse((order, identity))) = self.candidates.pop() {
