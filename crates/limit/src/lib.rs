@@ -20,50 +20,66 @@
 //!
 //! # The map
 //! A service needs [`Limits`], [`Limit`], [`Charge`] and [`Answer`], with the feature `redis` [`RedisLimits`], and with
-//! `tower` [`LimitLayer`]. What stands in the modules is the core, by which the proxy tidegate counts too:
-//! - A limiter is a function of figures, state, cost and time. [`algorithm`] has the limiters, and [`mod@decide`] joins
-//!   the limits of a request. All numbers are whole.
-//! - Two places apply these functions atomically: [`memory`] is a table of buckets in the process, and [`call`] is the
-//!   script for Redis, whose buckets [`stored`] names.
-//! - [`quota`] writes what a client is told in figures, and [`sentence`] what it is told in words.
+//! `tower` [`LimitLayer`]. The other modules are the core, by which the proxy tidegate counts too. They are not shown
+//! here, and may change with each release:
+//! - A limiter is a function of figures, state, cost and time. `algorithm` has the limiters, and `decide` joins the
+//!   limits of a request. All numbers are whole.
+//! - Two places apply these functions atomically: `memory` is a table of buckets in the process, and `call` is the
+//!   script for Redis, whose buckets `stored` names.
+//! - `quota` writes what a client is told in figures, and `sentence` what it is told in words.
 //!
-//! Only [`memory`] locks, only [`now`] reads a clock, and only [`RedisLimits`] and [`LimitLayer`] wait.
+//! Only `memory` locks, only [`now`] reads a clock, and only [`RedisLimits`] and [`LimitLayer`] wait.
 #![cfg_attr(not(feature = "redis"), allow(rustdoc::broken_intra_doc_links))]
 #![cfg_attr(not(feature = "tower"), allow(rustdoc::broken_intra_doc_links))]
 
+#[doc(hidden)]
 pub mod algorithm;
 mod answer;
+#[doc(hidden)]
 pub mod bucket;
 #[cfg(feature = "redis")]
+#[doc(hidden)]
 pub mod call;
 mod charge;
 mod clock;
+#[doc(hidden)]
 pub mod decide;
+#[doc(hidden)]
 pub mod decision;
 pub mod key;
 mod limit;
 mod limits;
+#[doc(hidden)]
 pub mod memory;
 pub mod name;
+#[doc(hidden)]
 pub mod quota;
 pub mod rate;
 #[cfg(feature = "redis")]
 mod redis;
+#[doc(hidden)]
 pub mod sentence;
 #[cfg(feature = "redis")]
+#[doc(hidden)]
 pub mod stored;
 pub mod time;
 #[cfg(feature = "tower")]
 mod tower;
+#[doc(hidden)]
 pub mod waiting;
 
 pub use self::answer::{Answer, Quotas};
+#[cfg(feature = "redis")]
+pub use self::call::TEXT as REDIS_SCRIPT;
 pub use self::charge::{Charge, ChargeError};
 pub use self::clock::now;
 pub use self::limit::{Limit, LimitError, LimitFault};
 pub use self::limits::{Limits, MAX_KEYS, Permit};
+pub use self::name::Name;
+pub use self::rate::{Rate, RateError};
 #[cfg(feature = "redis")]
 pub use self::redis::{RedisCall, RedisLimits, RedisPermit, RedisTakeError};
+pub use self::time::{Now, Timestamp};
 #[cfg(feature = "tower")]
 pub use self::tower::{LimitLayer, LimitService};
 
@@ -73,6 +89,7 @@ pub use self::tower::{LimitLayer, LimitService};
 struct Readme;
 
 /// Whether a limit's refusal counts. Only a candidate can have the last mode.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// A refusal stops the request.
@@ -99,6 +116,7 @@ impl Mode {
 }
 
 /// Who shares a limit's buckets.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
     /// All processes that share the store.

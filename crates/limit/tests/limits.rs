@@ -4,8 +4,7 @@
 
 use std::time::Duration;
 
-use tidegate_limit::time::Timestamp;
-use tidegate_limit::{Answer, Charge, ChargeError, Limit, LimitFault, Limits, Permit};
+use tidegate_limit::{Answer, Charge, ChargeError, Limit, LimitFault, Limits, Permit, Timestamp};
 
 const SECOND: u64 = 1_000_000;
 
@@ -195,6 +194,16 @@ fn full_buckets_are_forgotten_by_and_by() {
         let _ = limits.take([("per-user", &["ann"])], at(second * SECOND)).unwrap();
     }
     assert!(limits.keys() < 10, "{}", limits.keys());
+}
+
+#[test]
+fn a_table_has_no_more_keys_than_it_may() {
+    let limit = Limit::fixed_window("a", "9/h".parse().unwrap());
+    let limits = Limits::with_max_keys([limit], 100).unwrap();
+    for user in 0..1_000 {
+        let _ = limits.take([("a", &[&user.to_string()])], at(0)).unwrap();
+    }
+    assert_eq!(limits.keys(), 100);
 }
 
 #[test]

@@ -140,7 +140,7 @@ impl Windows {
 
     /// The seconds, rounded up, until the window of this time ends. For a rolling window this is its whole length,
     /// because its beginning is not known here.
-    pub fn seconds_left(&self, time: Timestamp) -> u64 {
+    pub(crate) fn seconds_left(&self, time: Timestamp) -> u64 {
         match self {
             Self::Rolling(_) => self.seconds(),
             Self::Clock(_) | Self::Calendar(_) => {
