@@ -268,7 +268,9 @@ impl Algorithm {
             (_, BucketState::Bucket(state)) => {
                 let Some(bucket) = self.bucket() else { return Some(Usage::RefillsIn(0)) };
                 let in_debt = token_bucket::in_debt(&bucket, state);
-                (Usage::RefillsIn(bucket.refill_micros()), in_debt)
+                // About: every request calls this, and only the order of eviction depends on it.
+                let all = bucket.burst.get().saturating_mul(bucket.rate.period());
+                (Usage::RefillsIn(all / bucket.rate.tokens()), in_debt)
             }
             (Self::FixedWindow(params), BucketState::FixedWindow(state)) => {
                 let used = state.used.saturating_add(state.beyond);
