@@ -1,7 +1,5 @@
 //! Files that cannot be read, files that they name, and what they have from the environment.
 
-use proptest::prelude::*;
-
 use super::*;
 use crate::settings::Scheme;
 use crate::tls::server::ClientAuth;
@@ -75,14 +73,6 @@ fn variables_stand_in_strings_everywhere() {
 }
 
 #[test]
-fn a_body_from_the_environment_is_not_shown() {
-    let env = |_: &str| Some("{limit-of-hunter2}".to_owned());
-    let body = format!("{SMALLEST}[reject]\nbody = \"${{BODY}}\"\n");
-    let loaded = parse("proxy.toml", &body, &env, &Overrides::default()).unwrap();
-    assert!(!loaded.warnings.to_string().contains("hunter2"), "{}", loaded.warnings);
-}
-
-#[test]
 fn lines_and_rendered_places_agree() {
     let text = "[sérver]\n[server]\nliste = 1\n\tworkers = \"ä\"\n";
     let problems = parse("p.toml", text, &no_env, &Overrides::default()).unwrap_err();
@@ -90,27 +80,5 @@ fn lines_and_rendered_places_agree() {
     for line in problems.lines() {
         let position: Vec<&str> = line.split(": ").next().unwrap().split(' ').collect();
         assert!(shown.contains(&format!("--> {}\n", position[0])), "{line}\n{shown}");
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
-
-    #[test]
-    fn no_text_panics(text in "\\PC{0,80}") {
-        let _ = parse("p", &text, &no_env, &Overrides::default());
-    }
-
-    /// A valid file with one piece replaced. Mistakes of people look like this.
-    #[test]
-    fn no_damaged_file_panics(start in 0..400_usize, length in 0..30_usize, piece in "[\\[\\]{}=\"a0/*$:.\\n-]{0,6}") {
-        let text = with(&ROUTE, "methods = [\"GET\"]") + "[store]\nurl = \"redis://a\"\n";
-        let boundary = |at: usize| (at..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
-        let (from, to) = (boundary(start.min(text.len())), boundary((start + length).min(text.len())));
-        let damaged = format!("{}{piece}{}", &text[..from], &text[to..]);
-        if let Err(problems) = parse("p", &damaged, &no_env, &Overrides::default()) {
-            prop_assert!(!problems.is_empty());
-            prop_assert!(!problems.render(Colour::Never).is_empty());
-        }
     }
 }

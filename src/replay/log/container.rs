@@ -52,8 +52,6 @@ fn cri(line: &str) -> Option<(&str, &str)> {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     const LINE: &str = r#"203.0.113.7 - - [17/May/2015:10:05:03 +0000] "GET /ä HTTP/1.1" 200 5"#;
@@ -98,16 +96,6 @@ mod tests {
             "2026-01-02T03:04:05Z elsewhere F x",
         ] {
             assert_eq!(unwrapped(line).unwrap(), line);
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn any_wrapped_text_is_unwrapped_unchanged(text: String) {
-            let wrapped = by_docker(&format!("{text}\n"));
-            prop_assert_eq!(unwrapped(&wrapped).unwrap(), &*text);
-            let wrapped = format!("2026-01-02T03:04:05Z stdout F {text}");
-            prop_assert_eq!(unwrapped(&wrapped).unwrap(), &*text);
         }
     }
 }

@@ -34,8 +34,6 @@ pub(super) fn next_line(source: &mut impl BufRead, line: &mut Vec<u8>) -> io::Re
 mod tests {
     use std::io::{BufReader, Read};
 
-    use proptest::prelude::*;
-
     use super::super::input::CHUNK;
     use super::*;
 
@@ -101,16 +99,5 @@ mod tests {
         let (mut stream, mut line) = (BufReader::new(Interrupted(false)), b"before".to_vec());
         assert_eq!(next_line(&mut stream, &mut line).unwrap(), NextLine::Line);
         assert_eq!(line, b"");
-    }
-
-    proptest! {
-        #[test]
-        fn pieces_have_the_lines_of_the_whole_text(bytes in "[ab\n\r]{0,60}", piece in 1_usize..9) {
-            let mut whole: Vec<_> = bytes.split('\n').map(|line| Some(line.as_bytes().to_vec())).collect();
-            if whole.last().is_some_and(|last| last.as_ref().is_some_and(Vec::is_empty)) {
-                whole.pop();
-            }
-            prop_assert_eq!(lines(bytes.as_bytes(), piece).0, whole);
-        }
     }
 }

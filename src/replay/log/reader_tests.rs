@@ -6,7 +6,6 @@ use std::path::Path;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use proptest::prelude::*;
 
 use super::format::Format;
 use super::reader::{LogInput, LogReader, ReadError};
@@ -180,18 +179,4 @@ fn an_error_says_after_which_line_it_is() {
     let error = paths(&mut reader).unwrap_err();
     assert_eq!(error.to_string(), "cannot read a stream after line 2");
     assert_eq!(error.source.to_string(), "the disk is gone");
-}
-
-/// How streams of each kind begin.
-const BEGINNINGS: [&[u8]; 6] =
-    [b"", b"\x1f\x8b\x08\x00", b"\x28\xb5\x2f\xfd", b"\x51\x2a\x4d\x18", b"{", b"http "];
-
-proptest! {
-    #[test]
-    fn any_bytes_are_read(beginning in prop::sample::select(&BEGINNINGS[..]), bytes: Vec<u8>) {
-        let stream = Cursor::new([beginning, &bytes].concat());
-        if let Ok(mut reader) = LogReader::over("", stream, Format::Auto) {
-            let _ = paths(&mut reader);
-        }
-    }
 }

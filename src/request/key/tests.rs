@@ -1,7 +1,6 @@
 //! Keys of requests, and the spellings of key sources.
 
 use http::{HeaderName, HeaderValue};
-use proptest::prelude::*;
 
 use super::*;
 use crate::request::network::ClientPrefixes;
@@ -139,14 +138,6 @@ fn addresses_are_counted_by_network() {
     }
 }
 
-proptest! {
-    #[test]
-    fn an_ipv4_address_is_written_as_everywhere(address: std::net::Ipv4Addr) {
-        let text = ip_text(address.into(), ClientPrefixes::default());
-        prop_assert_eq!(String::from_utf8_lossy(&text), address.to_string());
-    }
-}
-
 #[test]
 fn a_repeated_part_is_refused() {
     let twice = [("x-a", "1"), ("x-a", "1"), ("cookie", "c=1"), ("cookie", "d=2; c=1")];
@@ -224,47 +215,5 @@ fn an_invalid_source_is_an_error() {
     ] {
         let error = text.parse::<KeySource>().expect_err(text).to_string();
         assert!(error.contains(word), "{text}: {error}");
-    }
-}
-
-proptest! {
-    #[test]
-    fn different_values_never_share_a_key(
-        one in prop::collection::vec(prop::option::of("[|%a+ {}&;é-]{0,3}"), 3),
-        other in prop::collection::vec(prop::option::of("[|%a+ {}&;é-]{0,3}"), 3),
-    ) {
-        let read = |values: &[Option<String>]| {
-            let encoded = |value: &str| value.bytes().map(|b| format!("%{b:02X}")).collect::<String>();
-            let query = values[0].as_ref().map(|value| format!("q={}", encoded(value)));
-            let path = values[1].as_ref().filter(|value| !value.is_empty());
-            let path = path.map_or("/".to_owned(), |value| format!("/users/{}", encoded(value)));
-            let header = values[2].clone().unwrap_or_default();
-            let headers = [("x-a", header.as_str())];
-            let headers = if values[2].is_some() { &headers[..] } else { &[] };
-            let request = SampleRequest { path: &path, query: query.as_deref(), headers, ..PLAIN };
-            let spec = spec(&["query:q", "param:id", "header:x-a"], Missing::Shared);
-            match keyed(&spec, &request) {
-                Ok(Some(key)) => (spec.hashed(&key), key),
-                other => panic!("{other:?}"),
-            }
-        };
-        let same = |one: &[Option<String>], other: &[Option<String>]| {
-            // Blanks at the edges do not count, and no path has an empty parameter.
-            let value = |values: &[Option<String>], index: usize| {
-                let is_there = |value: &&String| index != 1 || !value.is_empty();
-                values[index].as_ref().filter(is_there).map(|value| value.trim().to_owned())
-            };
-            (0..3).all(|index| value(one, index) == value(other, index))
-        };
-        let ((one_hashed, one_key), (other_hashed, other_key)) = (read(&one), read(&other));
-        prop_assert_eq!(one_key == other_key, same(&one, &other));
-        prop_assert_eq!(one_hashed == other_hashed, same(&one, &other));
-    }
-
-    #[test]
-    fn any_head_has_a_key_or_an_error(query in any::<String>(), cookie in "[ -~]{0,30}") {
-        let headers = [("cookie", cookie.as_str())];
-        let request = SampleRequest { query: Some(&query), headers: &headers, ..PLAIN };
-        let _ = keyed(&spec(&["query:a", "cookie:a"], Missing::Shared), &request);
     }
 }

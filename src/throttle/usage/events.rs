@@ -161,8 +161,6 @@ fn is_typed_last(value: &[u8]) -> bool {
 mod tests {
     use std::sync::Arc;
 
-    use proptest::prelude::*;
-
     use super::*;
 
     fn scan<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Option<u64> {
@@ -239,30 +237,6 @@ mod tests {
                 text.as_bytes().chunks(size).for_each(|piece| events.read(piece));
                 assert_eq!(events.is_done(), is_done, "{text:?} in pieces of {size}");
             }
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn an_answer_is_read_the_same_however_it_is_cut(
-            mut cuts in prop::collection::vec(0..ANSWER.len(), 0..8),
-            returns: bool,
-        ) {
-            let text = if returns { ANSWER.replace('\n', "\r\n") } else { ANSWER.to_owned() };
-            cuts.extend([0, text.len()]);
-            cuts.sort_unstable();
-            let pieces = cuts.windows(2).map(|cut| &text.as_bytes()[cut[0]..cut[1]]);
-            prop_assert_eq!(scan(pieces), Some(57));
-        }
-
-        #[test]
-        fn garbage_is_read_the_same_however_it_is_cut(
-            lines in prop::collection::vec("(data: ?)?[a-z{}\"\\[\\]:, 0-9\r\n]{0,12}\n{1,2}", 0..12),
-            size in 1_usize..9,
-        ) {
-            let text = lines.concat();
-            let whole = scan([text.as_bytes()]);
-            prop_assert_eq!(scan(text.as_bytes().chunks(size)), whole);
         }
     }
 }

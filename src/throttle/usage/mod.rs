@@ -57,23 +57,6 @@ mod tests {
     }
 
     #[test]
-    fn a_header_says_one_number() {
-        let name = HeaderName::from_static("x-used");
-        for (lines, used) in [
-            (&[("x-used", "57")][..], Some(57)),
-            (&[("x-used", " 57 ")], Some(57)),
-            (&[("x-used", "0")], Some(0)),
-            (&[], None),
-            (&[("x-other", "57")], None),
-            (&[("x-used", "57"), ("x-used", "57")], None),
-            (&[("x-used", "57 tokens")], None),
-            (&[("x-used", "")], None),
-        ] {
-            assert_eq!(in_header(&headers(lines), &name), used, "{lines:?}");
-        }
-    }
-
-    #[test]
     fn only_plain_json_and_events_are_read() {
         let path = Arc::new("n".parse().unwrap());
         let number = |lines: &[(&'static str, &'static str)], body: &[u8]| {

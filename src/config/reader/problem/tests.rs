@@ -37,27 +37,6 @@ fn the_nearest_name_is_near() {
     }
 }
 
-/// A regression: the message had the value of a path unchanged: a NUL, a line feed, commands of a terminal.
-#[test]
-fn control_characters_of_a_value_are_escaped() {
-    let problem = Problem::error(0..1, "a\nb", "c\u{1b}[31m").help("\0 and ä");
-    let problems = Problems::new("f", "x", vec![problem]);
-    let lines: Vec<_> = problems.lines().collect();
-    assert_eq!(lines, ["f:1:1: a\\nb: c\\u{1b}[31m; \\u{0} and ä"]);
-    assert!(!problems.render(Colour::Never).contains(['\0', '\u{1b}']));
-}
-
-/// U+009B begins a command of a terminal, as the escape character does.
-#[test]
-fn control_characters_of_the_file_are_not_shown_to_a_terminal() {
-    let text = "a = \u{9b}31m\u{1b}[31m x";
-    let start = text.find('x').expect("an x");
-    let problems = Problems::new("f", text, vec![Problem::error(start..start + 1, "t", "e")]);
-    let shown = problems.render(Colour::Never);
-    assert!(!shown.contains(|c: char| c != '\n' && c.is_control()), "{shown:?}");
-    assert_eq!(problems.lines().collect::<Vec<_>>(), ["f:1:15: t: e"]);
-}
-
 #[test]
 fn colours_are_for_terminals() {
     let problems = Problems::new("f", "x", vec![Problem::error(0..1, "t", "e")]);

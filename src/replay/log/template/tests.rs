@@ -1,5 +1,3 @@
-use proptest::prelude::*;
-
 use crate::replay::log::format::Format;
 use crate::replay::log::testing::read;
 
@@ -66,14 +64,5 @@ fn a_template_that_cannot_be_read_says_why() {
     ] {
         let error = text.parse::<Format>().expect_err(text);
         assert_eq!(error.to_string(), message, "{text}");
-    }
-}
-
-proptest! {
-    #[test]
-    fn any_template_is_read(text in r#"([ -~]|\$msec|\$request|\$args|é){0,12}"#, line: String) {
-        if let Ok(format) = text.parse::<Format>() {
-            let _ = format.read(&line);
-        }
     }
 }

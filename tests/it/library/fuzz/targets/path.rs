@@ -49,6 +49,8 @@ pub(super) fn check(input: &[u8]) {
         let (upstream, matching) = (normal.upstream(), normal.matching());
         assert_eq!(expected.as_deref(), Some(matching), "{path:?}");
         is_normal(upstream, matching, merge_slashes);
+        let merged = NormalPath::parse(path, true).unwrap();
+        assert_eq!(squeezed(upstream), merged.upstream(), "{path:?}");
 
         // Normal forms are their own normal forms, and the upstream's is read as the same resource.
         let again = NormalPath::parse(upstream, merge_slashes).unwrap();
@@ -112,6 +114,15 @@ fn slow_route(matching: &str) -> Option<&'static str> {
     };
     let ranks = |route: &&&str| -> Vec<i32> { route[1..].split('/').map(|it| rank(&it)).collect() };
     ROUTES.iter().filter(fits).min_by_key(ranks).copied()
+}
+
+/// Without doubled slashes.
+fn squeezed(path: &str) -> String {
+    let mut squeezed = path.to_owned();
+    while squeezed.contains("//") {
+        squeezed = squeezed.replace("//", "/");
+    }
+    squeezed
 }
 
 fn is_normal(upstream: &str, matching: &str, merge_slashes: bool) {
