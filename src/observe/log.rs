@@ -128,29 +128,8 @@ pub(crate) enum LogError {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing;
     use super::*;
     use crate::settings::{KeyDisplay, ThrottleLog};
-
-    #[test]
-    fn the_level_changes_while_it_runs() {
-        let sink: Arc<Sink> = Arc::default();
-        let filter = "warn".parse().unwrap();
-        let (subscriber, level) = assemble(LogFormat::Json, false, &filter, Arc::clone(&sink));
-        let log = LogGuard { sink, level: Some(level) };
-        tracing::subscriber::with_default(subscriber, || {
-            assert!(!tracing::enabled!(tracing::Level::INFO));
-            log.set_level(&"info".parse().unwrap());
-            assert!(tracing::enabled!(tracing::Level::INFO));
-        });
-    }
-
-    #[test]
-    fn lines_carry_the_time() {
-        let lines = testing::lines(|| tracing::info!("now"));
-        let time = lines[0]["timestamp"].as_str().unwrap();
-        assert!(time.starts_with("20") && time.ends_with('Z'), "{time}");
-    }
 
     #[test]
     fn a_wrong_filter_of_the_environment_stops_the_start() {

@@ -6,18 +6,8 @@ mod lists;
 mod reference;
 mod sample;
 
-use self::fields::assert_same;
 use self::sample::with;
 
-use super::section::REJECT;
-use super::section::admin::ADMIN;
-use super::section::limit::LIMIT;
-use super::section::log::LOG;
-use super::section::plans::PLANS;
-use super::section::route::ROUTE;
-use super::section::server::SERVER;
-use super::section::store::STORE;
-use super::section::upstream::UPSTREAM;
 use super::*;
 use crate::request::client::ClientHeader;
 use crate::settings::{Action, Endpoint, Figures, StoreLocation};
@@ -81,140 +71,12 @@ fn defaults_may_be_written_where_they_say_nothing_new() {
 }
 
 #[test]
-fn the_default_file_has_no_problem() {
-    let text = include_str!("../../../proxy.toml");
-    let loaded = parsed(text);
-    assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
-    assert_same(&loaded, &parsed(SMALLEST), "the default file adds nothing");
-}
-
-#[test]
-fn every_setting_that_the_default_file_shows_works() {
-    let text = include_str!("../../../proxy.toml");
-    let env = |_: &str| Some("secret".to_owned());
-    // Two kinds of settings are tested elsewhere: those of another algorithm than the default one, and
-    // those that name other files.
-    let is_leaky = |line: &str| line.contains("# leaky-bucket: ");
-    let is_window = |line: &str| line.contains("# fixed-window: ");
-    let is_setting = |line: &str| {
-        line.strip_prefix('#')
-            .filter(|line| !line.contains("# only of algorithm"))
-            .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_lowercase() || c == '['))
-            && !is_leaky(line)
-            && !is_window(line)
-            && !line.contains("# TLS: ")
-            && !line.contains("# a file: ")
-            && !line.contains("# of \"hash\": ")
-            && !line.contains("# else: ")
-    };
-    let all: Vec<String> = text
-        .lines()
-        .map(|line| if is_setting(line) { line[1..].to_owned() } else { line.to_owned() })
-        .collect();
-    let loaded = parse("proxy.toml", &all.join("\n"), &env, &Overrides::default());
-    let loaded = loaded.unwrap_or_else(|problems| panic!("{}", problems.render(Colour::Never)));
-    // The file has every kind of limit, and other proxies cannot tell how a request ended.
-    let mut warnings = loaded.warnings.lines();
-    assert!(warnings.all(|it| it.contains("leave limits out")), "{}", loaded.warnings);
-    // Settings outside the examples show their defaults.
-    let defaults: Vec<&str> = text
-        .lines()
-        .take_while(|line| !line.starts_with("# Examples"))
-        .chain(text.lines().skip_while(|line| !line.starts_with("# Where tidegate listens")))
-        .map(|line| if is_setting(line) && !line.contains("example") { &line[1..] } else { line })
-        .collect();
-    assert_same(&parsed(&defaults.join("\n")), &parsed(text), "a default is shown wrong");
-    for shape in [&SERVER, &UPSTREAM, &LIMIT, &PLANS, &ROUTE, &STORE, &REJECT, &LOG, &ADMIN] {
-        for field in (shape.fields)()
-            .into_iter()
-            .filter(|field| !matches!(field.name, "lease" | "algorithm"))
-        {
-            let shown = all.iter().any(|line| {
-                line.trim_start_matches('#')
-                    .strip_prefix(field.name)
-                    .is_some_and(|rest| rest.trim_start().starts_with('='))
-            });
-            assert!(shown, "the default file does not show {} {}", shape.title, field.name);
-        }
-    }
-    let leaky: Vec<&str> = text
-        .lines()
-        .map(|line| match line {
-            _ if line.starts_with("#algorithm = \"token-bucket\"") => {
-                "algorithm = \"leaky-bucket\""
-            }
-            line if is_leaky(line) => &line[1..],
-            line => line,
-        })
-        .collect();
-    parsed(&leaky.join("\n"));
-    let window: Vec<&str> = text
-        .lines()
-        .map(|line| match line {
-            _ if line.starts_with("#algorithm = \"token-bucket\"") => {
-                "algorithm = \"fixed-window\""
-            }
-            _ if line.starts_with("#align = \"first-request\"") => "align = \"clock\"",
-            _ if line.starts_with("rate = ") => "rate = \"100000/month\"",
-            line if is_window(line) => &line[1..],
-            line => line,
-        })
-        .collect();
-    assert!(matches!(parsed(&window.join("\n")).settings.limits[0].figures, Figures::Calendar(_)));
-}
-
-#[test]
 fn limits_that_are_off_are_in_no_route() {
     let text = SMALLEST.replace("rate =", "mode = \"off\"\nrate =");
     let settings = parsed(&text).settings;
     assert!(settings.limits.is_empty());
     assert_eq!(settings.off[0].as_str(), "per-client");
     assert!(settings.routes[0].limits.is_empty());
-}
-
-#[test]
-fn routes_have_names_of_their_own() {
-    let text = r#"
-[upstreams.api]
-servers = ["http://a"]
-[[routes]]
-path = "/once"
-methods = ["GET"]
-upstream = "api"
-[[routes]]
-path = "/users/{id}"
-methods = ["GET", "POST"]
-host = "api.example.com"
-upstream = "api"
-[[routes]]
-path = "/users/{id}"
-host = "*.example.com"
-upstream = "api"
-[[routes]]
-path = "/users/{id}"
-methods = ["PUT"]
-upstream = "api"
-[[routes]]
-path = "/users/{id}"
-upstream = "api"
-[[routes]]
-name = "mine"
-path = "/users/{id}"
-headers = { x-plan = "free" }
-upstream = "api"
-"#;
-    let names: Vec<_> = parsed(text).settings.routes.iter().map(|r| r.name.to_string()).collect();
-    assert_eq!(
-        names,
-        [
-            "/once",
-            "GET,POST api.example.com/users/{id}",
-            "*.example.com/users/{id}",
-            "PUT /users/{id}",
-            "/users/{id}",
-            "mine"
-        ]
-    );
 }
 
 #[test]

@@ -159,6 +159,27 @@ mod tests {
     }
 
     #[test]
+    fn routes_have_names_of_their_own() {
+        let routes = [
+            "path = \"/once\"\nmethods = [\"GET\"]",
+            "path = \"/users/{id}\"\nmethods = [\"GET\", \"POST\"]\nhost = \"api.example.com\"",
+            "path = \"/users/{id}\"\nhost = \"*.example.com\"",
+            "path = \"/users/{id}\"\nmethods = [\"PUT\"]",
+            "path = \"/users/{id}\"",
+            "path = \"/users/{id}\"\nname = \"mine\"\nheaders = { x-plan = \"free\" }",
+        ];
+        let expected = [
+            "/once",
+            "GET,POST api.example.com/users/{id}",
+            "*.example.com/users/{id}",
+            "PUT /users/{id}",
+            "/users/{id}",
+            "mine",
+        ];
+        assert_eq!(names(&routes).unwrap(), expected);
+    }
+
+    #[test]
     fn two_routes_with_the_same_conditions_are_an_error() {
         let one = "path = \"/a\"\nheaders = { x-plan = \"free\" }";
         let error = names(&[one, one]).unwrap_err();

@@ -211,6 +211,29 @@ fn the_shipped_file_shows_defaults_and_right_examples() {
     let changes = shipped.changes_to(&loaded(&defaults), &|_| None);
     assert_eq!(changes, config::Changes::default());
     parsed(&switched_on(&text, true));
+    // What is shown of other algorithms, with that algorithm.
+    for (of, changes) in [
+        ("leaky-bucket", &[("#algorithm = \"token-bucket\"", "algorithm = \"leaky-bucket\"")][..]),
+        (
+            "fixed-window",
+            &[
+                ("#algorithm = \"token-bucket\"", "algorithm = \"fixed-window\""),
+                ("#align = \"first-request\"", "align = \"clock\""),
+                ("\nrate = \"100/s\"", "\nrate = \"100000/month\""),
+            ],
+        ),
+    ] {
+        let mut text = text.clone();
+        for (shown, other) in changes {
+            assert!(text.contains(shown), "{of}: {shown}");
+            text = text.replace(shown, other);
+        }
+        let mark = format!("# {of}: ");
+        let on =
+            |line: &str| line.strip_prefix('#').filter(|_| line.contains(&mark)).map(str::to_owned);
+        let lines = text.lines().map(|line| on(line).unwrap_or_else(|| line.to_owned()));
+        parsed(&lines.collect::<Vec<_>>().join("\n"));
+    }
 }
 
 #[test]
