@@ -58,35 +58,7 @@ pub(crate) const ANSWERS: [ModelAnswer; 17] = [
     ModelAnswer {
         name: "openai-chat",
         kind: JSON,
-        body: r#"{
-  "id": "chatcmpl-Bx91kQ",
-  "object": "chat.completion",
-  "created": 1790000000,
-  "model": "gpt-5-mini-2025-08-07",
-  "choices": [
-    {
-      "index": 0,
-      "message": {
-        "role": "assistant",
-        "content": "It said: {\"usage\":{\"prompt_tokens\":9}} \\ \"usage\"",
-        "refusal": null,
-        "annotations": []
-      },
-      "logprobs": null,
-      "finish_reason": "stop"
-    }
-  ],
-  "usage": {
-    "prompt_tokens": 19,
-    "completion_tokens": 10,
-    "total_tokens": 29,
-    "prompt_tokens_details": { "cached_tokens": 0, "audio_tokens": 0 },
-    "completion_tokens_details": { "reasoning_tokens": 4, "accepted_prediction_tokens": 0 }
-  },
-  "service_tier": "default",
-  "system_fingerprint": null
-}
-"#,
+        body: include_str!("../../data/answers/openai-chat.json"),
         paths: OPENAI_CHAT,
         due: Some(19 + 5 * 10),
         second: "  \"usage\"",
@@ -95,17 +67,7 @@ pub(crate) const ANSWERS: [ModelAnswer; 17] = [
     ModelAnswer {
         name: "openai-chat-stream",
         kind: EVENTS,
-        body: r#"data: {"id":"chatcmpl-Bx91kR","object":"chat.completion.chunk","created":1790000000,"model":"gpt-5-mini","choices":[{"index":0,"delta":{"role":"assistant","content":"","refusal":null},"finish_reason":null}],"usage":null,"obfuscation":"aQ3"}
-
-data: {"id":"chatcmpl-Bx91kR","object":"chat.completion.chunk","created":1790000000,"model":"gpt-5-mini","choices":[{"index":0,"delta":{"content":"Hello"},"finish_reason":null}],"usage":null,"obfuscation":"x"}
-
-data: {"id":"chatcmpl-Bx91kR","object":"chat.completion.chunk","created":1790000000,"model":"gpt-5-mini","choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"usage":null,"obfuscation":""}
-
-data: {"id":"chatcmpl-Bx91kR","object":"chat.completion.chunk","created":1790000000,"model":"gpt-5-mini","choices":[],"usage":{"prompt_tokens":19,"completion_tokens":10,"total_tokens":29,"prompt_tokens_details":{"cached_tokens":0}}}
-
-data: [DONE]
-
-"#,
+        body: include_str!("../../data/answers/openai-chat-stream.txt"),
         paths: OPENAI_CHAT,
         due: Some(19 + 5 * 10),
         second: "data: {\"id\":\"chatcmpl-Bx91kR\",\"object\":\"chat.completion.chunk\",\"created\":1790000000,\
@@ -115,13 +77,7 @@ data: [DONE]
     ModelAnswer {
         name: "openai-chat-stream-without-usage",
         kind: EVENTS,
-        body: r#"data: {"id":"chatcmpl-Bx91kS","object":"chat.completion.chunk","model":"gpt-5-mini","choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}
-
-data: {"id":"chatcmpl-Bx91kS","object":"chat.completion.chunk","model":"gpt-5-mini","choices":[{"index":0,"delta":{"content":"Hello"},"finish_reason":"stop"}]}
-
-data: [DONE]
-
-"#,
+        body: include_str!("../../data/answers/openai-chat-stream-without-usage.txt"),
         paths: OPENAI_CHAT,
         due: None,
         second: "data: {\"id\":\"chatcmpl-Bx91kS\",\"object\":\"chat.completion.chunk\",\"model\":\"gpt-5-mini\",\
@@ -131,29 +87,7 @@ data: [DONE]
     ModelAnswer {
         name: "openai-responses",
         kind: JSON,
-        body: r#"{
-  "id": "resp_68c1",
-  "object": "response",
-  "status": "completed",
-  "error": null,
-  "output": [
-    {
-      "id": "msg_68c2",
-      "type": "message",
-      "role": "assistant",
-      "content": [{ "type": "output_text", "text": "Hello", "annotations": [] }]
-    }
-  ],
-  "usage": {
-    "input_tokens": 36,
-    "input_tokens_details": { "cached_tokens": 0 },
-    "output_tokens": 87,
-    "output_tokens_details": { "reasoning_tokens": 64 },
-    "total_tokens": 123
-  },
-  "metadata": {}
-}
-"#,
+        body: include_str!("../../data/answers/openai-responses.json"),
         paths: OPENAI_RESPONSES,
         due: Some(36 + 5 * 87),
         second: "  \"usage\"",
@@ -162,19 +96,7 @@ data: [DONE]
     ModelAnswer {
         name: "openai-responses-stream",
         kind: EVENTS,
-        body: r#"event: response.created
-data: {"type":"response.created","sequence_number":0,"response":{"id":"resp_68c3","object":"response","status":"in_progress","output":[],"usage":null}}
-
-event: response.in_progress
-data: {"type":"response.in_progress","sequence_number":1,"response":{"id":"resp_68c3","object":"response","status":"in_progress","output":[],"usage":null}}
-
-event: response.output_text.delta
-data: {"type":"response.output_text.delta","sequence_number":4,"item_id":"msg_68c4","output_index":0,"content_index":0,"delta":"Hi","logprobs":[]}
-
-event: response.completed
-data: {"type":"response.completed","sequence_number":9,"response":{"id":"resp_68c3","object":"response","status":"completed","output":[{"id":"msg_68c4","type":"message","content":[{"type":"output_text","text":"Hi"}]}],"usage":{"input_tokens":36,"input_tokens_details":{"cached_tokens":0},"output_tokens":87,"output_tokens_details":{"reasoning_tokens":64},"total_tokens":123}}}
-
-"#,
+        body: include_str!("../../data/answers/openai-responses-stream.txt"),
         paths: OPENAI_RESPONSES,
         due: Some(36 + 5 * 87),
         second: "event: response.in_progress",
@@ -183,7 +105,7 @@ data: {"type":"response.completed","sequence_number":9,"response":{"id":"resp_68
     ModelAnswer {
         name: "anthropic",
         kind: JSON,
-        body: r#"{"id":"msg_01Xa","type":"message","role":"assistant","model":"a-model","content":[{"type":"text","text":"Hi! I am a model."}],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":25,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":15,"service_tier":"standard"}}"#,
+        body: include_str!("../../data/answers/anthropic.json"),
         paths: ANTHROPIC,
         due: Some(25 + 5 * 15),
         second: "\"stop_reason\"",
@@ -193,28 +115,7 @@ data: {"type":"response.completed","sequence_number":9,"response":{"id":"resp_68
     ModelAnswer {
         name: "anthropic-stream",
         kind: EVENTS,
-        body: r#"event: message_start
-data: {"type":"message_start","message":{"id":"msg_01Xb","type":"message","role":"assistant","model":"a-model","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":25,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":1}}}
-
-event: content_block_start
-data: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}
-
-event: ping
-data: {"type": "ping"}
-
-event: content_block_delta
-data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hello"}}
-
-event: content_block_stop
-data: {"type":"content_block_stop","index":0}
-
-event: message_delta
-data: {"type":"message_delta","delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"input_tokens":25,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":15}}
-
-event: message_stop
-data: {"type":"message_stop"}
-
-"#,
+        body: include_str!("../../data/answers/anthropic-stream.txt"),
         paths: ANTHROPIC,
         due: Some(25 + 5 * 15),
         second: "event: content_block_start",
@@ -224,19 +125,7 @@ data: {"type":"message_stop"}
     ModelAnswer {
         name: "anthropic-stream-older",
         kind: EVENTS,
-        body: r#"event: message_start
-data: {"type":"message_start","message":{"id":"msg_01Xc","type":"message","role":"assistant","content":[],"stop_reason":null,"usage":{"input_tokens":25,"output_tokens":1}}}
-
-event: content_block_delta
-data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hello"}}
-
-event: message_delta
-data: {"type":"message_delta","delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"output_tokens":15}}
-
-event: message_stop
-data: {"type":"message_stop"}
-
-"#,
+        body: include_str!("../../data/answers/anthropic-stream-older.txt"),
         paths: ANTHROPIC,
         due: Some(25 + 5 * 15),
         second: "event: content_block_delta",
@@ -310,7 +199,7 @@ data: {"type":"message_stop"}
     ModelAnswer {
         name: "cohere",
         kind: JSON,
-        body: r#"{"id":"c14c80c3","finish_reason":"COMPLETE","message":{"role":"assistant","content":[{"type":"text","text":"Hello"}]},"usage":{"billed_units":{"input_tokens":5,"output_tokens":418},"tokens":{"input_tokens":71,"output_tokens":418}}}"#,
+        body: include_str!("../../data/answers/cohere.json"),
         paths: COHERE,
         due: Some(5 + 4 * 418),
         second: "\"usage\"",
@@ -319,16 +208,7 @@ data: {"type":"message_stop"}
     ModelAnswer {
         name: "cohere-stream",
         kind: EVENTS,
-        body: r#"event: message-start
-data: {"type":"message-start","id":"29f14a5a","delta":{"message":{"role":"assistant","content":[],"tool_plan":"","tool_calls":[],"citations":[]}}}
-
-event: content-delta
-data: {"type":"content-delta","index":0,"delta":{"message":{"content":{"text":"Hello"}}}}
-
-event: message-end
-data: {"type":"message-end","delta":{"finish_reason":"COMPLETE","usage":{"billed_units":{"input_tokens":5,"output_tokens":418},"tokens":{"input_tokens":71,"output_tokens":418}}}}
-
-"#,
+        body: include_str!("../../data/answers/cohere-stream.txt"),
         paths: COHERE,
         due: Some(5 + 4 * 418),
         second: "event: content-delta",
@@ -337,7 +217,7 @@ data: {"type":"message-end","delta":{"finish_reason":"COMPLETE","usage":{"billed
     ModelAnswer {
         name: "mistral",
         kind: JSON,
-        body: r#"{"id":"b1ef","created":1790000000,"model":"mistral-small-latest","usage":{"prompt_tokens":16,"total_tokens":50,"completion_tokens":34},"object":"chat.completion","choices":[{"index":0,"finish_reason":"stop","message":{"role":"assistant","tool_calls":null,"content":"Hello"}}]}"#,
+        body: include_str!("../../data/answers/mistral.json"),
         paths: OPENAI_CHAT,
         due: Some(16 + 5 * 34),
         second: "\"object\"",
@@ -346,13 +226,7 @@ data: {"type":"message-end","delta":{"finish_reason":"COMPLETE","usage":{"billed
     ModelAnswer {
         name: "mistral-stream",
         kind: EVENTS,
-        body: r#"data: {"id":"b1f0","object":"chat.completion.chunk","created":1790000000,"model":"mistral-small-latest","choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}
-
-data: {"id":"b1f0","object":"chat.completion.chunk","created":1790000000,"model":"mistral-small-latest","choices":[{"index":0,"delta":{"content":"Hello"},"finish_reason":"stop"}],"usage":{"prompt_tokens":16,"total_tokens":50,"completion_tokens":34}}
-
-data: [DONE]
-
-"#,
+        body: include_str!("../../data/answers/mistral-stream.txt"),
         paths: OPENAI_CHAT,
         due: Some(16 + 5 * 34),
         second: "data: {\"id\":\"b1f0\",\"object\":\"chat.completion.chunk\",\"created\":1790000000,\
