@@ -1,14 +1,17 @@
-//! How long the keys of used token buckets live: never shorter than they must, and seldom set anew.
+//! How long the keys of used buckets live: never shorter than they must, and seldom set anew.
 
 use std::time::Duration;
 
 use tidegate::limit::Mode;
-use tidegate::limit::algorithm::{Difference, Receipt};
+use tidegate::limit::algorithm::fixed_window::windows::{Schedule, Unit};
+use tidegate::limit::algorithm::{Algorithm, Difference, Receipt};
 use tidegate::limit::rate::Cost;
+use tidegate::limit::time::Timestamp;
+use tidegate::limit::waiting::MaxWait;
 use tidegate::settings::LimitSpec;
 use tidegate::store::{BucketAsk, BucketKey, SWEEP_STEPS};
 
-use crate::support::algorithms::{leaky, log, rolling, sliding};
+use crate::support::algorithms::{leaky, log, on_the_clock, rolling, sliding, slots, window};
 use crate::support::bench::Bench;
 use crate::support::limits::{ask, bucket, key, limit};
 use crate::support::redis::RedisServer;
@@ -201,5 +204,84 @@ async fn a_refusal_by_slower_figures_keeps_a_bucket_in_the_process() {
             assert!(!bench.decide_at(&of(after), then).await.verdict.passes(), "{after}");
             (0..SWEEP_STEPS).for_each(|_| bench.shared.sweep(then.plus(Duration::from_secs(2))));
         }
+    }
+}
+
+/// A bucket, and how long its key is needed.
+struct Case {
+    name: &'static str,
+    algorithm: Algorithm,
+    /// Of the first request; a second one is held.
+    cost: u64,
+    is_one_held: bool,
+    /// The microsecond until which it is needed, by that of the last request.
+    until: Box<dyn Fn(u64) -> u64>,
+}
+
+#[tokio::test]
+async fn every_key_goes_when_it_is_as_good_as_new_and_not_later() {
+    const SECOND: u64 = 1_000_000;
+    const MINUTE: u64 = 60 * SECOND;
+    let place = Place::start();
+    let (spec, key, server) = (&place.spec, &place.key, &place.server);
+    let now = place.now();
+    // A window of five hours, which began an hour ago, and others around it.
+    let hours = |hours: u64| Timestamp::from_micros(now - 6 * HOUR + hours * HOUR).unwrap();
+    let begins = [0, 5, 10, 17, 24].map(hours);
+    let calendar = Schedule::new(Unit::Day, "Somewhere".into(), begins.to_vec()).unwrap();
+    let case = |name, algorithm, cost, until: Box<dyn Fn(u64) -> u64>| Case {
+        name,
+        algorithm,
+        cost,
+        is_one_held: false,
+        until,
+    };
+    let held = |name, algorithm, until: Box<dyn Fn(u64) -> u64>| Case {
+        is_one_held: true,
+        ..case(name, algorithm, 1, until)
+    };
+    let in_a_while = |micros: u64| Box::new(move |now| now + micros);
+    let eight_hours = |windows: u64| Box::new(move |now| (now / (8 * HOUR) + windows) * 8 * HOUR);
+    // A window that stands on the clock is kept for a second longer, for clocks that are a little behind.
+    let and_a_second = |until: Box<dyn Fn(u64) -> u64>| Box::new(move |now| until(now) + SECOND);
+    for Case { name, algorithm, cost, is_one_held, until } in [
+        case("three tokens of six minutes", bucket("10/h", 10), 3, in_a_while(18 * MINUTE)),
+        case("a third of a second", bucket("3/s", 3), 1, in_a_while(333_334)),
+        case("what stands for an hour", leaky("1/h", 5), 1, in_a_while(HOUR)),
+        case("a window from now on", rolling("5/2h"), 3, in_a_while(2 * HOUR)),
+        case("a window of the clock", on_the_clock("5/8h"), 3, and_a_second(eight_hours(1))),
+        case(
+            "a window of the calendar",
+            window(5, calendar.around(hours(6))),
+            3,
+            and_a_second(Box::new(move |_| begins[2].as_micros())),
+        ),
+        case("a window and the one behind it", sliding("5/8h"), 3, eight_hours(2)),
+        case("the youngest entry", log("5/h"), 3, in_a_while(HOUR)),
+        case("a lease", slots(5, Duration::from_secs(60)), 1, in_a_while(MINUTE)),
+        held("a token that is owed", bucket("1/h", 1), in_a_while(2 * HOUR)),
+        held("a queue", leaky("1/h", 5), in_a_while(2 * HOUR)),
+        held("a place in the next window", rolling("1/2h"), in_a_while(4 * HOUR)),
+        held("an entry in the future", log("1/h"), in_a_while(2 * HOUR)),
+    ] {
+        let () = server.run(&["FLUSHALL"]);
+        let bench = Bench::of(server);
+        let mut one = ask(spec, key, 1);
+        one.ask.algorithm = algorithm;
+        one.ask.cost = Cost::new(cost).unwrap();
+        let before = place.now();
+        let answer = bench.decide_at(&[one], Bench::now()).await;
+        if is_one_held {
+            one.ask.max_wait = MaxWait::ENDLESS;
+            assert!(bench.decide_at(&[one], Bench::now()).await.verdict.passes());
+        }
+        let after = place.now();
+        // To the next of Redis's milliseconds.
+        let expected = until(before) / 1_000 + 1..=until(after) / 1_000 + 1;
+        let keys: Vec<String> = server.run(&["KEYS", "tidegate:{a}:one*"]);
+        assert_eq!(keys.len(), 1, "{name}: {keys:?}");
+        let goes_at = server.goes_at(&keys[0]).unwrap_or_else(|| panic!("{name}: it never goes"));
+        assert!(expected.contains(&goes_at), "{name}: {goes_at} is not in {expected:?}");
+        drop(answer);
     }
 }

@@ -3,13 +3,13 @@
 mod allocations;
 mod cases;
 mod circles;
+mod clocks;
 mod config;
 mod contract;
 mod deploy;
 mod dockerfile;
 mod ends;
 mod expiry;
-mod faults_of_others;
 mod fuzz;
 mod known;
 mod layers;

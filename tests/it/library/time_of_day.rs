@@ -2,19 +2,17 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tidegate::clock::{Clock, Wall};
 use tidegate::config::{self, Overrides};
 use tidegate::downstream::Port;
 use tidegate::limit::algorithm::fixed_window::windows::Windows;
 use tidegate::limit::algorithm::{
-    Algorithm, Difference, Receipt, fixed_window, leaky_bucket, sliding_log, sliding_window,
+    Algorithm, Difference, fixed_window, leaky_bucket, sliding_log, sliding_window,
 };
 use tidegate::limit::decision::Verdict;
 use tidegate::limit::rate::{Burst, Cost, Interval, Rate};
 use tidegate::limit::time::Timestamp;
-use tidegate::limit::waiting::MaxWait;
 use tidegate::settings::response::{UnknownUse, UsedSource};
 use tidegate::settings::{CostSpec, Estimate, KeyDisplay, LimitSpec, StoreLocation, StoreSpec};
 use tidegate::store::{self, BucketAsk, BucketKey, ProcessStore, Store};
@@ -189,22 +187,6 @@ async fn a_clock_set_back_does_not_renew_a_spent_window() {
 }
 
 #[tokio::test]
-async fn a_clock_that_steps_back_and_returns_renews_no_window() {
-    for algorithm in on_the_clock() {
-        let bench = WallBench::new();
-        bench.set(60 * SECOND);
-        assert_eq!(bench.passes(algorithm).await, 3);
-        for since in [-30 * 60 * SECOND, 2 * SECOND, -SECOND - 1, 90 * SECOND, HOUR - 1] {
-            bench.set(since);
-            bench.sweep();
-            assert_eq!(bench.passes(algorithm).await, 0, "{since} after the begin");
-        }
-        bench.set(DAY);
-        assert_eq!(bench.passes(algorithm).await, 3);
-    }
-}
-
-#[tokio::test]
 async fn a_window_that_still_runs_is_never_forgotten() {
     for algorithm in on_the_clock() {
         let bench = WallBench::new();
@@ -239,33 +221,6 @@ async fn buckets_of_both_clocks_make_room_for_each_other() {
     bench.set(10 * DAY + 2 * HOUR);
     bench.sweep();
     assert!(bench.keys() < 2, "the window is over, though the steady clock stands");
-}
-
-#[tokio::test]
-async fn who_is_held_goes_when_the_next_window_begins() {
-    for algorithm in on_the_clock() {
-        let bench = WallBench::new();
-        bench.set(-7 * SECOND);
-        assert_eq!(bench.passes(algorithm).await, 3);
-        let mut patient = bench.ask(algorithm);
-        patient.ask.max_wait = MaxWait::of(Duration::from_secs(60));
-        let wait = Duration::from_secs(7);
-        assert_eq!(bench.decide(patient).await, Verdict::Pass { wait });
-        bench.set(0);
-        assert_eq!(bench.passes(algorithm).await, 2, "it has its place in the new window");
-    }
-}
-
-#[tokio::test]
-async fn what_is_used_more_counts_where_the_clock_is_by_then() {
-    let bench = WallBench::new();
-    let hourly = fixed(Windows::Clock(hours(1)));
-    bench.set(-SECOND);
-    assert_eq!(bench.passes(hourly).await, 3);
-    bench.set(HOUR);
-    let one = bench.ask(hourly);
-    bench.store.settle(&one, Difference::More(2), Receipt::NONE, at(WallBench::STEADY));
-    assert_eq!(bench.passes(hourly).await, 1);
 }
 
 /// A long response that costs less than was thought made room in the window in which it ended.

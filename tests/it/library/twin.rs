@@ -3,15 +3,14 @@
 
 use proptest::prelude::*;
 use tidegate::limit::algorithm::{
-    BucketState, Difference, LUA, Receipt, Settlement, Want, fixed_window, sliding_window,
-    token_bucket,
+    BucketState, LUA, Want, fixed_window, sliding_window, token_bucket,
 };
-use tidegate::limit::rate::{Burst, Cost, EXACT, Rate};
+use tidegate::limit::rate::{Cost, EXACT};
 use tidegate::limit::time::Timestamp;
 use tidegate::limit::waiting::MaxWait;
 
 use crate::library::cases::algorithms::{DAY, SECOND, any_bucket, period};
-use crate::library::cases::bytes::{bucket_bytes, fixed_bytes, kept, kept_bucket, sliding_bytes};
+use crate::library::cases::bytes::{bucket_bytes, fixed_bytes, kept, sliding_bytes};
 use crate::support::redis::RedisServer;
 
 const HALF: u64 = EXACT / 2;
@@ -100,35 +99,6 @@ fn lua_reads_what_it_does_not_know_as_a_new_bucket() {
         let read: u64 = run(&server, &script, &bytes);
         assert_eq!(read, left, "{name}");
     }
-}
-
-/// A debt at its bound was written as none, where a part of a token had come back.
-#[test]
-fn lua_keeps_a_debt_at_its_bound() {
-    let server = RedisServer::start();
-    let (rate, burst) = (Rate::new(1, 1_000).unwrap(), Burst::new(10).unwrap());
-    let params = token_bucket::Params { rate, burst };
-    let more = 1_u64 << 39;
-    let (mut state, mut bytes) = (None, Vec::<u8>::new());
-    for after in 0..4 {
-        let now = 1_700_000_000 * SECOND + after;
-        let script = format!(
-            "{LUA} local bytes = ARGV[1] ~= '' and ARGV[1]
-             local _, _, _, kept = decide('token-bucket', {{ 1, 1000, 10, 65536 }}, {more}, -1, bytes, {now})
-             return kept"
-        );
-        bytes = run(&server, &script, &bytes);
-        let settled = Settlement {
-            used: Difference::More(more),
-            receipt: Receipt::NONE,
-            max_wait: MaxWait::NONE,
-        };
-        let now = Timestamp::from_micros(now).unwrap();
-        state = token_bucket::settle(&params, false, state, &settled, now);
-        let kept = kept_bucket(state.unwrap(), rate);
-        assert_eq!(bytes, bucket_bytes(kept, NO_MARK, now), "after {after} µs: {state:?}");
-    }
-    assert_eq!(state.unwrap().missing, (1 << 40) - 1);
 }
 
 #[test]

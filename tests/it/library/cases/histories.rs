@@ -5,17 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate::limit::Mode;
-use tidegate::limit::algorithm::{Algorithm, Difference, sliding_log};
-use tidegate::limit::decide::Ask;
 use tidegate::limit::decision::{Decision, Outcome};
-use tidegate::limit::rate::{Cost, EXACT, Rate};
-use tidegate::limit::waiting::MaxWait;
+use tidegate::limit::rate::EXACT;
 use tidegate::settings::LimitSpec;
 
-use super::algorithms::SECOND;
-use super::bytes::Written;
-use super::history::{Clock, LIMITS, Played, START, Step, World, any_history, play};
+use super::history::{LIMITS, Played, World, any_history};
 use super::players::InStore;
 use super::script::{self, Expiry};
 use crate::support::bench::Bench;
@@ -71,56 +65,39 @@ fn check_script(
 
 #[test]
 fn the_script_has_the_functions_decisions_and_bytes() {
-    let server = RedisServer::start();
-    let connection = RefCell::new(server.connection());
-    proptest!(config(600), |(played in any_history(World::Wild))| {
-        check_script(&mut connection.borrow_mut(), &played, Expiry::Never)?;
-    });
-}
-
-#[test]
-fn the_scripts_sliding_logs_are_those_of_the_pure_functions() {
-    let server = RedisServer::start();
-    let connection = RefCell::new(server.connection());
-    proptest!(config(600), |(played in any_history(World::Logs))| {
-        check_script(&mut connection.borrow_mut(), &played, Expiry::Never)?;
-    });
-}
-
-#[test]
-fn keys_that_expire_change_no_decision() {
-    let server = RedisServer::start();
-    let connection = RefCell::new(server.connection());
-    proptest!(config(300), |(played in any_history(World::Tame))| {
-        check_script(&mut connection.borrow_mut(), &played, Expiry::ByTheClock)?;
-    });
+    for (cases, world, expiry) in [
+        (600, World::Wild, Expiry::Never),
+        (600, World::Logs, Expiry::Never),
+        // Keys that expire change no decision.
+        (300, World::Tame, Expiry::ByTheClock),
+    ] {
+        let server = RedisServer::start();
+        let connection = RefCell::new(server.connection());
+        proptest!(config(cases), |(played in any_history(world))| {
+            check_script(&mut connection.borrow_mut(), &played, expiry)?;
+        });
+    }
 }
 
 #[test]
 fn the_process_decides_as_the_pure_functions() {
-    check_process(World::Tame);
-}
-
-#[test]
-fn the_process_follows_the_functions_to_other_figures() {
-    check_process(World::Reloaded);
-}
-
-fn check_process(world: World) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    proptest!(config(600), |(played in any_history(world))| {
-        runtime.block_on(async {
-            let mut place = InStore::new(Bench::memory(), specs());
-            for (number, (event, expected)) in played.events.iter().zip(&played.said).enumerate() {
-                prop_assert_eq!(&place.play(event).await, expected, "event {}", number);
-                // What is swept is as good as new under the figures under which it was written.
-                if world == World::Tame {
-                    place.sweep(event.now);
+    for world in [World::Tame, World::Reloaded] {
+        proptest!(config(600), |(played in any_history(world))| {
+            runtime.block_on(async {
+                let mut place = InStore::new(Bench::memory(), specs());
+                let events = played.events.iter().zip(&played.said).enumerate();
+                for (number, (event, expected)) in events {
+                    prop_assert_eq!(&place.play(event).await, expected, "event {}", number);
+                    // What is swept is as good as new under the figures under which it was written.
+                    if world == World::Tame {
+                        place.sweep(event.now);
+                    }
                 }
-            }
-            Ok(())
-        })?;
-    });
+                Ok(())
+            })?;
+        });
+    }
 }
 
 /// With rates at which the time that the test takes makes no difference but to the waits.
@@ -142,39 +119,4 @@ fn redis_decides_as_the_pure_functions() {
             Ok(())
         })?;
     });
-}
-
-/// However many come in one microsecond, whatever was given back or waits: a second entry of the same
-/// name would take the place of the first.
-#[test]
-fn every_permit_has_an_entry_of_its_own() {
-    let rate = Rate::new(50, SECOND).unwrap();
-    let algorithm = Algorithm::SlidingLog(sliding_log::Params::new(rate).unwrap());
-    let max_wait = MaxWait::ENDLESS;
-    let ask = |cost| {
-        let cost = Cost::new(cost).unwrap();
-        Step::Request(vec![Ask { algorithm, cost, max_wait, mode: Mode::Enforce, takes: true }])
-    };
-    let used = |request, used| Step::Settle(request, 0, used, false);
-    let steps = vec![
-        ask(30),
-        ask(19),
-        used(0, Difference::More(2)),
-        ask(7),
-        ask(3),
-        used(1, Difference::More(3)),
-        ask(1),
-        used(2, Difference::Less(2)),
-        used(3, Difference::More(1)),
-        ask(2),
-    ];
-    let steps = steps.into_iter().map(|step| (Clock::Forward(0), step)).collect();
-    let played = play(World::Tame, START, &[], steps);
-    let server = RedisServer::start();
-    check_script(&mut server.connection(), &played, Expiry::Never).unwrap();
-    let count = |kept: &Vec<(String, Written)>| {
-        str::from_utf8(&kept[0].1.holds).unwrap().split(' ').count()
-    };
-    let counts: Vec<_> = played.kept.iter().map(count).collect();
-    assert_eq!(counts, [30, 49, 51, 58, 61, 64, 65, 63, 64, 66]);
 }

@@ -3,11 +3,10 @@
 //! moved by hand, and the store in Redis where time makes no difference.
 
 pub(crate) mod algorithms;
-pub(crate) mod all_players;
 pub(crate) mod bytes;
 mod histories;
 mod history;
-pub(crate) mod players;
+mod players;
 mod run;
-pub(crate) mod script;
+mod script;
 mod table;

@@ -45,12 +45,12 @@ fn limits(row: &Row, rate: Option<&str>) -> Vec<Arc<LimitSpec>> {
     };
     let names: Vec<_> = (0..row.limits.len()).map(|n| format!("limit-{n}")).collect();
     let of_row = |line: &str| line.starts_with("rate = ");
-    let with_rate = |(place, lines): (usize, &&str)| match rate.filter(|_| place == 0) {
+    let with_rate = |(place, lines): (usize, &String)| match rate.filter(|_| place == 0) {
         Some(rate) => {
             let others: Vec<_> = lines.lines().filter(|line| !of_row(line)).collect();
             format!("{}\nrate = '{rate}'", others.join("\n"))
         }
-        None => (*lines).to_owned(),
+        None => lines.clone(),
     };
     let sections = names.iter().zip(row.limits.iter().enumerate().map(with_rate));
     let sections: String =
@@ -176,8 +176,8 @@ fn number(text: &str) -> u64 {
 }
 
 /// Holds what was said to each line of each row against the table, and tells all that differ.
-fn check(rows: &[&Row], mut said: impl FnMut(&Case) -> Vec<Vec<Decision>>) {
-    let cases = rows.iter().map(|row| case(row));
+fn check(rows: &[Row], mut said: impl FnMut(&Case) -> Vec<Vec<Decision>>) {
+    let cases = rows.iter().map(case);
     let differ: Vec<_> = cases.flat_map(|case| differing(&case, said(&case))).collect();
     assert!(differ.is_empty(), "\n{}", differ.join("\n"));
 }
@@ -189,7 +189,7 @@ fn differing(case: &Case, said: Vec<Vec<Decision>>) -> Vec<String> {
 }
 
 /// The rows of all algorithms that are a pure function and its twin.
-fn twins() -> Vec<&'static Row> {
+fn twins() -> Vec<Row> {
     rows().filter(|row| !row.is_of("redisson")).collect()
 }
 
@@ -253,7 +253,7 @@ fn redis_says_what_the_table_says() {
         .filter(|row| !row.is_of("align"))
         .collect();
     assert!(still.len() >= 16, "{}", still.len());
-    for case in still.into_iter().map(case) {
+    for case in still.iter().map(case) {
         let () = server.run(&["FLUSHALL"]);
         runtime.block_on(async {
             let mut place = InStore::new(Bench::of(&server), case.specs.clone());

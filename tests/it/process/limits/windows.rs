@@ -22,20 +22,6 @@ fn month() -> (i64, i64) {
     (ends.timestamp().as_second(), length)
 }
 
-#[test]
-fn a_window_opens_at_a_keys_first_request() {
-    let proxy = Proxy::answering()
-        .limit("client", "key = [\"header:x-user\"]\nrate = \"3/h\"\nalgorithm = \"fixed-window\"")
-        .start();
-    let (ann, bob): (&[_], &[_]) = (&[("x-user", "ann")], &[("x-user", "bob")]);
-    let first = get(proxy.address, "/", ann);
-    assert_eq!(first.header("ratelimit-policy").unwrap(), "\"client\";q=3;w=3600");
-    assert!(first.header("ratelimit").unwrap().starts_with("\"client\";r=2;"));
-    assert_eq!(statuses(proxy.address, &[ann, ann, ann, bob]), [200, 200, 429, 200]);
-    let refused = get(proxy.address, "/", ann);
-    assert!((3_500..=3_600).contains(&retry_after(&refused)), "{}", retry_after(&refused));
-}
-
 /// A regression: `t` was the window's whole length until its end.
 #[test]
 fn a_client_is_told_how_long_the_window_that_is_open_still_lasts() {
