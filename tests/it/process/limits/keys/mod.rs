@@ -46,13 +46,66 @@ fn check_targets(limit: &str, path: &str, steps: &[(&str, u16)]) {
 }
 
 #[test]
-fn without_a_key_all_requests_share_a_bucket() {
-    check(
-        "",
-        "",
-        "/{*rest}",
-        &[("GET", "/a", &[], 200), ("POST", "/b", &[("host", "other")], 429)],
-    );
+fn each_source_is_read_in_any_spelling() {
+    let host = |host| [("host", host)];
+    let (api, upper, dot) = (host("api.test"), host("API.Test:8080"), host("api.test."));
+    let (six, long) = (host("[::1]:80"), host("[0:0::1]"));
+    for (key, path, steps) in [
+        ("", "/{*rest}", &[("GET", "/a", &[][..], 200), ("POST", "/b", &host("x"), 429)][..]),
+        (
+            "path",
+            "/{*rest}",
+            &[
+                ("GET", "/a/b", &[], 200),
+                ("GET", "//x/%2e%2E/%61/./b;w?x=1", &[], 429),
+                ("GET", "/a/b/", &[], 200),
+                ("GET", "/A/b", &[], 200),
+                // Nobody can tell what the API makes of it.
+                ("GET", "/a%2Fb", &[], 400),
+            ],
+        ),
+        (
+            "method",
+            "/{*rest}",
+            &[
+                ("GET", "/", &[], 200),
+                ("GET", "/a", &[], 429),
+                ("HEAD", "/", &[], 200),
+                ("BREW", "/", &[], 200),
+                ("MIX", "/", &[], 429),
+            ],
+        ),
+        (
+            "host",
+            "/{*rest}",
+            &[
+                ("GET", "/", &api, 200),
+                ("GET", "/", &upper, 429),
+                ("GET", "/", &dot, 429),
+                ("GET", "/", &six, 200),
+                ("GET", "/", &long, 429),
+                // An absolute target's host is the one that counts.
+                ("GET", "http://api.test/", &host("two.test"), 429),
+                ("GET", "http://two.test/", &api, 200),
+            ],
+        ),
+        (
+            "param:id",
+            "/users/{id}/orders",
+            &[
+                ("GET", "/users/42/orders", &[], 200),
+                ("GET", "/users/%34%32/orders", &[], 429),
+                ("GET", "/users/42;v=1/orders", &[], 429),
+                ("GET", "/x/../users/42/orders?a", &[], 429),
+                ("GET", "/users/43/orders", &[], 200),
+                ("GET", "/users/a%7Cb/orders", &[], 200),
+                ("GET", "/users/a%7cb/orders", &[], 429),
+            ],
+        ),
+    ] {
+        let sources = if key.is_empty() { String::new() } else { format!("\"{key}\"") };
+        check("", &format!("key = [{sources}]"), path, steps);
+    }
 }
 
 #[test]
@@ -94,69 +147,6 @@ fn by_the_first_alternative_that_a_request_has() {
 }
 
 #[test]
-fn by_path_in_any_spelling() {
-    check_targets(
-        "key = [\"path\"]",
-        "/{*rest}",
-        &[
-            ("/a/b", 200),
-            ("//x/%2e%2E/%61/./b;w?x=1", 429),
-            ("/a/b/", 200),
-            ("/A/b", 200),
-            // Nobody can tell what the API makes of it.
-            ("/a%2Fb", 400),
-        ],
-    );
-}
-
-#[test]
-fn by_method() {
-    check(
-        "",
-        "key = [\"method\"]",
-        "/{*rest}",
-        &[
-            ("GET", "/", &[], 200),
-            ("GET", "/a", &[], 429),
-            ("HEAD", "/", &[], 200),
-            ("POST", "/", &[], 200),
-            ("POST", "/", &[], 429),
-            ("BREW", "/", &[], 200),
-            ("BREW", "/", &[], 429),
-        ],
-    );
-}
-
-#[test]
-fn by_host_in_any_spelling() {
-    let host = |host| [("host", host)];
-    check_headers(
-        "",
-        "key = [\"host\"]",
-        &[
-            (&host("api.test"), 200),
-            (&host("API.Test"), 429),
-            (&host("api.test."), 429),
-            (&host("api.test:8080"), 429),
-            (&host("www.api.test"), 200),
-            (&host("[::1]:80"), 200),
-            (&host("[0:0::1]"), 429),
-        ],
-    );
-    check(
-        "",
-        "key = [\"host\"]",
-        "/{*rest}",
-        &[
-            ("GET", "/", &[("host", "one.test")], 200),
-            // An absolute target's host is the one that counts.
-            ("GET", "http://one.test/", &[("host", "two.test")], 429),
-            ("GET", "http://two.test/", &[("host", "one.test")], 200),
-        ],
-    );
-}
-
-#[test]
 fn by_route() {
     let proxy = proxy("", "key = [\"route\"]", "/a/{id}")
         .route("path = \"/b\"\nlimits = [\"one\"]")
@@ -189,15 +179,12 @@ fn by_header() {
             (&key(""), 200),
             (&key(""), 429),
             // Nobody can tell which of the two the API reads.
-            (&[("x-api-key", "c"), ("x-api-key", "c")], 400),
             (&[("x-api-key", "c"), ("x-api-key", "d")], 400),
             (&key("c"), 200),
             // Some APIs know no difference between a dash and an underscore: to others there is no key.
             (&[("x_api_key", "new")], 400),
             (&[("x-api_key", "new")], 400),
             (&[("x-api-key", "d"), ("x_api_key", "c")], 400),
-            (&[("x.api.key", "new")], 400),
-            (&[("x-api-key", "d"), ("x!api~key", "c")], 400),
             (&[("xapikey", "new")], 429),
         ],
     );
@@ -266,23 +253,6 @@ fn by_query_parameter() {
             ("/?x=1;api+key=c&api+key=d", 400),
             ("/?x=1;y=2&api+key=e", 200),
             ("/?api+key=c%3Bx", 200),
-        ],
-    );
-}
-
-#[test]
-fn by_path_parameter() {
-    check_targets(
-        "key = [\"param:id\"]",
-        "/users/{id}/orders",
-        &[
-            ("/users/42/orders", 200),
-            ("/users/%34%32/orders", 429),
-            ("/users/42;v=1/orders", 429),
-            ("/x/../users/42/orders?a", 429),
-            ("/users/43/orders", 200),
-            ("/users/a%7Cb/orders", 200),
-            ("/users/a%7cb/orders", 429),
         ],
     );
 }

@@ -26,86 +26,61 @@ fn words_around_a_token_are_no_new_buckets() {
          overrides = [{ key = [\"Bearer none\"], rate = \"0/s\" }]",
         &[
             (&authorization("Bearer KEY"), 200),
-            // Readers of the last word, and of what comes after `Bearer `.
             (&authorization("n1 Bearer KEY"), 400),
-            (&authorization("n2 Bearer  KEY"), 400),
-            (&authorization("Bearer Bearer KEY"), 400),
-            (&authorization("Bearer KEY n1"), 400),
-            (&authorization("n1, Bearer KEY"), 400),
             (&authorization("n1 a=\"1\", KEY"), 400),
-            (&authorization("n1 a=\"1\" KEY"), 400),
-            (&authorization("n1, KEY"), 400),
-            // A scheme that nobody knows, another one, or none.
-            (&authorization("S1 KEY"), 429),
-            (&authorization("S2\tKEY"), 429),
-            (&authorization("Token KEY"), 429),
+            (&authorization("S1\tKEY"), 429),
             (&authorization("KEY"), 429),
             (&authorization("Bearer OTHER"), 200),
             (&authorization("Token none"), 429),
-            // Parameters are many words.
             (&authorization("Digest username=\"a\", realm=\"b c\", nc=1"), 200),
             (&authorization("Digest username=\"a\",realm=\"b c\",  nc=1"), 429),
-            (
-                &authorization("AWS4-HMAC-SHA256 Credential=a/b, SignedHeaders=host, Signature=c"),
-                200,
-            ),
             // `a:bc`, and the same behind which a script wrote a line's end.
             (&authorization("Basic YTpiYw=="), 200),
             (&authorization("Basic YTpiYwo="), 429),
-            (&authorization("S1 YTpiYw=="), 429),
-            (&authorization("n1 Basic YTpiYw=="), 400),
         ],
     );
 }
 
 #[test]
 fn blanks_beyond_ascii_are_no_new_buckets() {
-    let blanks: [&[u8]; 8] = [
-        b"\xa0",
-        b"\x85",
-        b"\xa0\x85\xa0",
-        "\u{a0}".as_bytes(),
-        "\u{2003}\u{3000}".as_bytes(),
-        "\u{feff}".as_bytes(),
-        "\u{200b}".as_bytes(),
-        "\u{180e}".as_bytes(),
+    let lines: [(&str, &[&[u8]], u16); 3] = [
+        (
+            "header:authorization",
+            &[
+                b"authorization: Bearer KEY",
+                b"authorization: Bearer KEY\xa0",
+                b"authorization: \xe3\x80\x80Bearer KEY",
+                b"authorization: Bearer\xc2\xa0KEY",
+            ],
+            400,
+        ),
+        (
+            "header:x-api-key",
+            &[b"x-api-key: KEY", b"x-api-key: KEY\x85", b"x-api-key: \xef\xbb\xbfKEY"],
+            429,
+        ),
+        (
+            "cookie:session",
+            &[
+                b"cookie: session=KEY",
+                b"cookie: \xa0session=KEY",
+                b"cookie: a=1;\xa0session\xa0=\xa0KEY\x85",
+                b"cookie: session=\"KEY\xa0\"",
+                b"cookie: session=%C2%A0KEY%00",
+                b"cookie: session=%1cKEY",
+            ],
+            429,
+        ),
     ];
-    for (source, name, refused) in [
-        ("header:authorization", "authorization: ", true),
-        ("header:x-api-key", "x-api-key: ", false),
-        ("cookie:session", "cookie: session=", false),
-    ] {
-        let value: &[u8] = if refused { b"Bearer KEY" } else { b"KEY" };
+    for (source, lines, again) in lines {
         for missing in ["shared", "skip"] {
             let limit = format!("key = [\"{source}\"]\nmissing = \"{missing}\"");
             let proxy = proxy("", &limit, "/{*rest}").start();
-            assert_eq!(statuses(&proxy, &[&[name.as_bytes(), value].concat()]), [200]);
-            for blank in blanks {
-                let again = [
-                    [name.as_bytes(), value, blank].concat(),
-                    [name.as_bytes(), blank, value].concat(),
-                ];
-                let again = again.each_ref().map(Vec::as_slice);
-                let expected = if refused { 400 } else { 429 };
-                assert_eq!(statuses(&proxy, &again), [expected; 2], "{source} {blank:?}");
-            }
-            if refused {
-                let inside =
-                    [&b"authorization: Bearer\xa0KEY"[..], b"authorization: Bearer \xc2\xa0KEY"];
-                assert_eq!(statuses(&proxy, &inside), [400; 2]);
-            }
+            let [first, others @ ..] = &*statuses(&proxy, lines) else { panic!("no line") };
+            assert_eq!(*first, 200, "{source}");
+            assert!(others.iter().all(|status| *status == again), "{source}: {others:?}");
         }
     }
-    let session = proxy("", "key = [\"cookie:session\"]\nmissing = \"skip\"", "/{*rest}").start();
-    let again: [&[u8]; 6] = [
-        b"cookie: session=KEY",
-        b"cookie: \xa0session=KEY",
-        b"cookie: a=1;\xa0session\xa0=\xa0KEY\x85",
-        b"cookie: session=\"KEY\xa0\"",
-        b"cookie: session=%C2%A0KEY%00",
-        b"cookie: session=%1cKEY",
-    ];
-    assert_eq!(statuses(&session, &again), [200, 429, 429, 429, 429, 429]);
 }
 
 #[test]
@@ -117,26 +92,13 @@ fn a_query_parameter_has_one_bucket_however_it_is_called() {
             &[
                 ("/?api_key=K", 200),
                 ("/?API_KEY=K", 400),
-                ("/?Api_Key=K", 400),
-                ("/?api.key=K", 400),
-                ("/?api+key=K", 400),
                 ("/?api%20key=K", 400),
-                ("/?api[key=K", 400),
-                ("/?api-key=K", 400),
-                ("/?+api_key=K", 400),
                 ("/?%C2%A0api_key=K", 400),
-                ("/?api_key%20=K", 400),
-                ("/?api_key[]=K", 400),
                 ("/?api_key%5B0%5D=K", 400),
-                ("/?api_key[a]=K", 400),
                 ("/?api_key%00=K", 400),
-                ("/?api_key%00x=K", 400),
                 ("/?a=1;API_KEY=K", 400),
                 ("/?api_key=N&API_KEY=K", 400),
                 ("/?api_key=K%C2%A0", 429),
-                ("/?api_key=+K", 429),
-                ("/?api_key=%E3%80%80K%0B", 429),
-                ("/?api_key=%1fK%00", 429),
                 ("/?api_key=K%A0", 429),
                 // Other names are others.
                 ("/?api_key=L&apikey=K&api_keys=K&_api_key=K&key=K&api=K", 200),
@@ -155,14 +117,8 @@ fn a_cookie_has_one_bucket_however_it_is_called() {
             &[
                 (&cookie("sess_id=K"), 200),
                 (&cookie("SESS_ID=K"), 400),
-                (&cookie("a=1; Sess_Id=K"), 400),
-                (&cookie("sess.id=K"), 400),
-                (&cookie("sess+id=K"), 400),
                 (&cookie("sess%5fid=K"), 400),
-                (&cookie("%73ess_id=K"), 400),
-                (&cookie("sess_id[]=K"), 400),
                 (&cookie("sess%20id=K"), 400),
-                (&cookie("%20sess_id=K"), 400),
                 (&cookie("a=1, SESS_ID=K"), 400),
                 (&cookie("sess_id=N; sess.id=K"), 400),
                 (&cookie("sess_id=K"), 429),
@@ -248,9 +204,7 @@ fn loose_paths_are_one_path() {
     let steps = [
         ("/login", 200, 200),
         ("/LOGIN", 429, 200),
-        ("/login/", 429, 200),
         ("/%4cogin;x=1/", 429, 200),
-        ("/LOGIN/free/", 200, 200),
         ("/login/FREE", 200, 200),
         ("/login/Closed/", 429, 200),
         ("/users/Bob", 200, 200),
@@ -258,13 +212,10 @@ fn loose_paths_are_one_path() {
         ("/users/ann", 200, 200),
         ("/users/ANN", 200, 200),
         ("/USERS/Ann/", 429, 200),
-        ("/files", 200, 200),
-        ("/Files/", 429, 200),
         ("/files/%C3%89", 200, 200),
         ("/files/%C3%A9/", 429, 200),
         // Java and Python take these for an `i` and an `s`.
         ("/log%C4%B1n", 429, 200),
-        ("/LOG%C4%B0N/", 429, 200),
         ("/login%20/", 429, 200),
         ("/u%C5%BFers/bob", 429, 200),
     ];
