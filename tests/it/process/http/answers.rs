@@ -109,29 +109,6 @@ fn what_is_no_answer_is_a_502_and_the_log_says_what_it_is() {
 }
 
 #[test]
-fn an_answer_may_come_while_the_request_is_still_coming() {
-    let api = Upstream::raw(|mut stream| {
-        let mut reader = BufReader::new(stream.try_clone().unwrap());
-        let Some(_) = read_head(&mut reader) else { return };
-        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 12\r\n\r\n").unwrap();
-        let mut piece = [0; 4];
-        for _ in 0..3 {
-            reader.read_exact(&mut piece).unwrap();
-            stream.write_all(&piece).unwrap();
-        }
-    });
-    let proxy = Proxy::of_one_worker(&api).start();
-    let mut client = Connection::open(proxy.address);
-    client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 12\r\n\r\n");
-    client.until(b"\r\n\r\n");
-    // Each piece goes to and fro before the next one is sent.
-    for piece in [b"one ", b"two ", b"last"] {
-        client.send(piece);
-        assert_eq!(client.exactly(4), piece);
-    }
-}
-
-#[test]
 fn an_answer_that_says_why_the_upload_ended_arrives() {
     let api = Upstream::raw(|mut stream| {
         let mut reader = BufReader::new(stream.try_clone().unwrap());

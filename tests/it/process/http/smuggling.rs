@@ -1,7 +1,7 @@
 //! Messages that two parsers could read differently: refused, or sent on with one meaning. Behind
 //! each stands a second request, which must never reach the API.
 
-use crate::support::client::{Connection, raw};
+use crate::support::client::raw;
 use crate::support::proxy::Proxy;
 use crate::support::tidegate::Tidegate;
 use crate::support::upstream::Upstream;
@@ -244,19 +244,5 @@ fn a_faulty_body_is_a_400_and_cut_off_upstream() {
         assert!(text.contains("application/problem+json"), "{name}: {text}");
         let sent: Vec<_> = api.requests().into_iter().map(|got| got.line).collect();
         assert!(sent.is_empty(), "{name}: {sent:?}");
-    }
-}
-
-#[test]
-fn requests_in_a_row_are_answered_in_a_row() {
-    let api = Upstream::echoing();
-    let proxy = Proxy::of_one_worker(&api).start();
-    let requests: String = (0..20)
-        .map(|n| format!("POST /{n} HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\nhi"))
-        .collect();
-    let mut client = Connection::open(proxy.address);
-    client.send(requests);
-    for n in 0..20 {
-        assert_eq!(client.reply("POST").text(), format!("/{n}"));
     }
 }

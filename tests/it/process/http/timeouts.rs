@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::support::PATIENCE;
 use crate::support::client::Connection;
+use crate::support::http2::Client;
 use crate::support::proxy::Proxy;
 use crate::support::upstream::{Upstream, nobody_accepts, read_head};
 
@@ -38,23 +39,6 @@ fn a_head_that_comes_byte_by_byte_is_cut_off() {
 }
 
 #[test]
-fn a_connection_that_says_nothing_is_closed() {
-    let api = Upstream::echoing();
-    let proxy = Proxy::of_one_worker(&api).server("header_timeout = \"100ms\"").start();
-    assert!(Connection::open(proxy.address).is_closed());
-}
-
-#[test]
-fn an_idle_connection_is_closed() {
-    let api = Upstream::echoing();
-    let times = "header_timeout = \"1h\"\nidle_timeout = \"200ms\"";
-    let proxy = Proxy::of_one_worker(&api).server(times).start();
-    let mut client = Connection::open(proxy.address);
-    assert_eq!(client.get("/", &[]).status, 200);
-    assert!(client.is_closed());
-}
-
-#[test]
 fn a_request_body_that_stalls_is_answered_408() {
     let (api, accepted) = Upstream::listening();
     // The server is not to blame for what the client does not send.
@@ -71,15 +55,6 @@ fn a_request_body_that_stalls_is_answered_408() {
         assert!(client.is_closed(), "{head}");
         assert_ends(&accepted.recv_timeout(PATIENCE).unwrap());
     }
-}
-
-#[test]
-fn a_client_that_does_not_read_is_cut_off() {
-    let (api, told) = Upstream::endless();
-    let proxy = Proxy::of_one_worker(&api).server("body_timeout = \"300ms\"").start();
-    let mut client = Connection::open(proxy.address);
-    client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
-    told.recv_timeout(PATIENCE).expect("the API's connection is closed");
 }
 
 #[test]
@@ -117,6 +92,9 @@ fn a_server_that_does_not_answer_in_time_is_a_504() {
         assert!(!reply.text().contains("127.0.0.1"), "{}", reply.text());
         assert_ends(&accepted.recv_timeout(PATIENCE).unwrap());
     }
+    let mut shared = Client::open(proxy.address);
+    assert_eq!([shared.get("/", &[]).status, shared.post("/", &[], b"hi").status], [504; 2]);
+    assert_eq!(shared.get("/a%2fb", &[]).status, 400, "the connection is kept");
     proxy.stop();
     let said = proxy.log.text();
     assert!(said.contains(&format!("no answer from {} in time (100ms)", api.url())), "{said}");
@@ -161,7 +139,11 @@ fn a_body_that_is_announced_as_too_large_is_a_413() {
         "PUT / HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ncontent-length: 102401\r\n\r\n",
     );
     assert_eq!(client.any_reply("PUT").status, 413);
-    assert_eq!(api.requests().len(), 1);
+    let mut shared = Client::open(proxy.address);
+    let mut upload = shared.upload("POST", "/", &[("content-length", "102401")]);
+    assert_eq!(upload.reply().status, 413);
+    assert_eq!(shared.post("/", &[], &[b'x'; 102_400]).status, 200, "the connection is kept");
+    assert_eq!(api.requests().len(), 2);
 }
 
 #[test]

@@ -108,15 +108,6 @@ fn the_end_of_either_side_ends_both() {
     assert_eq!((last().starts_with("GET"), last()), (true, "closed".to_owned()));
 }
 
-#[test]
-fn a_tunnel_in_which_nothing_moves_is_closed() {
-    let (api, told) = echo();
-    let proxy = Proxy::of_one_worker(&api).server("tunnel_timeout = \"200ms\"").start();
-    let mut client = upgraded(&proxy);
-    assert!(client.is_closed());
-    assert_eq!(told.iter().nth(1).unwrap(), "closed");
-}
-
 /// A server whose tunnel sends `said` and then nothing, and which keeps its side open whatever the client does.
 fn deaf(said: &'static [u8]) -> (Upstream, Sender<()>) {
     let (end, ended) = channel::<()>();

@@ -107,21 +107,6 @@ fn responses_without_a_body_have_none() {
     assert_eq!(earlier, [0, 1, 2, 3, 4, 5, 6], "the connection to the API is kept");
 }
 
-#[test]
-fn a_length_said_twice_is_said_once() {
-    for fields in ["content-length: 2\r\ncontent-length: 2", "content-length: 2, 2"] {
-        let answer = format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\nhi");
-        let head = format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\n");
-        let api = Upstream::saying(&[&answer, &head]);
-        let proxy = Proxy::of_one_worker(&api).start();
-        let mut client = Connection::open(proxy.address);
-        for method in ["GET", "HEAD"] {
-            let reply = client.request(method, "/", &[], b"");
-            assert_eq!(reply.header("content-length").as_deref(), Some("2"), "{method} {fields}");
-        }
-    }
-}
-
 /// A client that is told that the connection is kept, and sees no length, may take the body for empty.
 #[test]
 fn a_body_that_ends_with_its_connection_does_not_promise_another_request() {

@@ -112,13 +112,3 @@ fn each_stream_of_a_connection_has_a_slot_of_its_own() {
         reply.header("ratelimit").as_deref() == Some("\"slots\";r=2")
     });
 }
-
-#[test]
-fn a_slot_is_free_when_the_response_has_ended() {
-    let (api, _told) = Upstream::holding();
-    let proxy = logged(&api).limits(SLOTS).start();
-    let mut client = Client::open(proxy.address);
-    for turn in 0..50 {
-        assert_eq!(client.get("/", &[]).status, 200, "{turn}");
-    }
-}

@@ -12,23 +12,6 @@ const MOST: u32 = 128;
 const REFUSED_STREAM: u32 = 7;
 
 #[test]
-fn a_request_is_answered_and_the_connection_kept() {
-    let api = Upstream::echoing();
-    let proxy = Proxy::of_one_worker(&api).start();
-    let mut client = Client::open(proxy.address);
-    for n in 0..20 {
-        let reply = client.get(&format!("/{n}"), &[]);
-        assert_eq!((reply.status, reply.text()), (200, format!("/{n}")));
-    }
-    let got = api.last();
-    assert_eq!(got.line, "GET /19 HTTP/1.1");
-    assert_eq!(got.header("host").as_deref(), Some("api.test"));
-    assert_eq!(got.header("x-forwarded-for").as_deref(), Some("127.0.0.1"));
-    assert_eq!(got.header("x-forwarded-proto").as_deref(), Some("http"));
-    assert_eq!(got.earlier, 19, "the API's connection is kept too");
-}
-
-#[test]
 fn requests_are_answered_as_soon_as_each_can_be() {
     let gate = Gate::new();
     let proxy = Proxy::of_one_worker(&gate.api).start();

@@ -53,21 +53,6 @@ fn the_name_that_is_asked_for_decides() {
 }
 
 #[test]
-fn where_no_certificate_fits_the_first_is_shown() {
-    let place = Place::new();
-    let second = place.folder.write_server("b", &["b.test"]);
-    let first = pair(&place.files);
-    let config = place.proxy().text().replace(&first, &format!("{first}, {}", pair(&second)));
-    let proxy = Tidegate::start(&config);
-    for name in ["other.test", "x.b.test"] {
-        let client = place.folder.client(&[], None);
-        // The client says what it was shown.
-        let refused = shake_hands(proxy.address, &client, name).err().unwrap().to_string();
-        assert!(refused.contains("a.test"), "{refused}");
-    }
-}
-
-#[test]
 fn a_renewed_certificate_is_shown_without_a_reload() {
     let place = Place::new();
     let proxy = place.start();
@@ -81,29 +66,6 @@ fn a_renewed_certificate_is_shown_without_a_reload() {
     assert_eq!(names(after), ["a.test", "new.test"]);
     assert_eq!(early.get("/", &[]).status, 200, "who was there before stays");
     assert_eq!(proxy.log.count("config reloaded"), 0);
-}
-
-#[test]
-fn a_broken_new_pair_is_kept_out_until_it_is_whole() {
-    let place = Place::new();
-    let proxy = place.start();
-    let before = shown(&proxy, &place.folder, "a.test");
-    let old_key = fs::read(&place.files.key).unwrap();
-    place.folder.write_server("cert", &["a.test"]);
-    let new_key = fs::read(&place.files.key).unwrap();
-    // Both were written at once for all that the proxy saw, unless it has looked in between.
-    fs::write(&place.files.key, old_key).unwrap();
-    let line = proxy.log.wait("certificates rejected", |_| true);
-    let error = line["error"].as_str().unwrap();
-    assert!(error.contains("key.pem is the private key of another certificate"), "{line}");
-    assert_eq!(line["level"], "WARN");
-    let loaded = proxy.log.count("certificates loaded");
-    if loaded == 0 {
-        assert_eq!(shown(&proxy, &place.folder, "a.test"), before);
-    }
-    fs::write(&place.files.key, new_key).unwrap();
-    wait_until("it is loaded", || proxy.log.count("certificates loaded") > loaded);
-    assert_ne!(shown(&proxy, &place.folder, "a.test"), before);
 }
 
 #[test]

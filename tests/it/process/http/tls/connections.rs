@@ -38,7 +38,7 @@ fn an_idle_connection_goes_on_where_it_was() {
 }
 
 #[test]
-fn half_a_head_behind_a_request_is_kept() {
+fn half_a_head_behind_a_request_and_half_a_record_are_awaited() {
     let place = Place::new();
     let proxy = place.start();
     let mut client = Connection::open_tls(proxy.address, &place.client(), "a.test");
@@ -49,16 +49,9 @@ fn half_a_head_behind_a_request_is_kept() {
     sleep(A_WHILE);
     client.send("TP/1.1\r\nhost: a\r\n\r\n");
     assert_eq!(client.reply("GET").text(), "/3");
-}
-
-#[test]
-fn half_a_record_is_awaited() {
-    let place = Place::new();
-    let proxy = place.start();
-    let mut client = Connection::open_tls(proxy.address, &place.client(), "a.test");
-    assert_eq!(client.get("/1", &[]).text(), "/1");
+    // And half a record.
     let mut record = Vec::new();
-    client.stream.conn.writer().write_all(b"GET /2 HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+    client.stream.conn.writer().write_all(b"GET /4 HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
     while client.stream.conn.wants_write() {
         client.stream.conn.write_tls(&mut record).unwrap();
     }
@@ -66,7 +59,7 @@ fn half_a_record_is_awaited() {
     client.stream.sock.write_all(&record[..10]).unwrap();
     sleep(A_WHILE);
     client.stream.sock.write_all(&record[10..]).unwrap();
-    assert_eq!(client.reply("GET").text(), "/2");
+    assert_eq!(client.reply("GET").text(), "/4");
 }
 
 #[test]
@@ -139,26 +132,22 @@ fn what_is_under_way_is_finished_when_the_process_drains() {
 }
 
 #[test]
-fn an_idle_connection_ends_cleanly_when_the_process_drains() {
-    let place = Place::new();
-    let mut proxy = place.start();
-    let mut idle = Connection::open_tls(proxy.address, &place.client(), "a.test");
-    assert_eq!(idle.get("/", &[]).status, 200);
-    sleep(A_WHILE);
-    proxy.signal("TERM");
-    let (rest, end) = idle.rest_with_end();
-    assert_eq!((rest.len(), end.map_err(|error| error.kind())), (0, Ok(())));
-    assert_eq!(proxy.wait().code(), Some(0));
-}
-
-#[test]
-fn an_idle_connection_ends_cleanly_when_it_has_had_its_time() {
-    let place = Place::new();
-    let proxy = place.proxy().server("idle_timeout = \"200ms\"").start();
-    let mut client = Connection::open_tls(proxy.address, &place.client(), "a.test");
-    assert_eq!(client.get("/", &[]).status, 200);
-    let (rest, end) = client.rest_with_end();
-    assert_eq!((rest.len(), end.map_err(|error| error.kind())), (0, Ok(())));
+fn an_idle_connection_ends_cleanly() {
+    for (what, times) in [("its time is over", "idle_timeout = \"200ms\""), ("a drain", "")] {
+        let place = Place::new();
+        let mut proxy = place.proxy().server(times).start();
+        let mut idle = Connection::open_tls(proxy.address, &place.client(), "a.test");
+        assert_eq!(idle.get("/", &[]).status, 200);
+        if what == "a drain" {
+            sleep(A_WHILE);
+            proxy.signal("TERM");
+        }
+        let (rest, end) = idle.rest_with_end();
+        assert_eq!((rest.len(), end.map_err(|error| error.kind())), (0, Ok(())), "{what}");
+        if what == "a drain" {
+            assert_eq!(proxy.wait().code(), Some(0));
+        }
+    }
 }
 
 #[test]
@@ -176,19 +165,4 @@ fn an_answer_that_breaks_off_does_not_end_cleanly() {
     client.send("GET / HTTP/1.0\r\nhost: a\r\n\r\n");
     let (_, end) = client.rest_with_end();
     assert!(end.is_err(), "it looks whole");
-}
-
-#[test]
-fn many_clients_at_once_are_served() {
-    let place = Place::new();
-    let proxy = place.start();
-    let config = place.client();
-    let mut clients: Vec<_> =
-        (0..50).map(|_| Connection::open_tls(proxy.address, &config, "a.test")).collect();
-    for client in &mut clients {
-        client.send("GET /together HTTP/1.1\r\nhost: a\r\n\r\n");
-    }
-    for client in &mut clients {
-        assert_eq!(client.reply("GET").text(), "/together");
-    }
 }

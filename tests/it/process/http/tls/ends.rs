@@ -39,15 +39,9 @@ fn a_handshake_that_stalls_is_closed_after_its_time() {
     client.send(&hello);
     client.rest();
     assert_eq!(proxy.log.count("malformed requests"), 0, "slow is not malformed");
-}
-
-#[test]
-fn a_client_silent_after_its_handshake_is_closed() {
-    let place = Place::new();
-    let proxy = place.proxy().server("header_timeout = \"200ms\"").start();
+    // Silent after its handshake. On a busy machine the time may be over within the handshake.
     for protocol in [HTTP_1_1, H2] {
         let client = place.folder.client(&[protocol], None);
-        // On a busy machine the time may be over within the handshake.
         if let Ok(stream) = shake_hands(proxy.address, &client, "a.test") {
             Connection::of(stream.sock).rest();
         }
@@ -55,23 +49,19 @@ fn a_client_silent_after_its_handshake_is_closed() {
 }
 
 #[test]
-fn a_plain_request_on_the_port_for_tls_is_told_in_the_log() {
+fn the_other_protocol_on_a_port_is_told_in_the_log() {
     let place = Place::new();
-    let proxy = place.start();
-    raw(proxy.address, "GET / HTTP/1.1\r\nhost: a\r\n\r\n");
-    let line = proxy.log.wait("malformed requests", |_| true);
-    assert_eq!(line["reason"], "no TLS on a port for TLS: perhaps a plain HTTP request");
-    assert_eq!((&line["client"], &line["count"]), (&"127.0.0.1".into(), &1.into()));
-}
-
-#[test]
-fn a_tls_handshake_on_the_plain_port_is_told() {
-    let place = Place::new();
-    let proxy = Proxy::of_one_worker(&place.api).start();
-    raw(proxy.address, hello(&place));
-    let line = proxy.log.wait("malformed requests", |_| true);
-    assert_eq!(line["reason"], "a TLS handshake on a port for plain HTTP");
-    assert_eq!((&line["client"], &line["count"]), (&"127.0.0.1".into(), &1.into()));
+    let (secure, plain) = (place.start(), Proxy::of_one_worker(&place.api).start());
+    let request = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n".to_vec();
+    for (proxy, said, reason) in [
+        (secure, request, "no TLS on a port for TLS: perhaps a plain HTTP request"),
+        (plain, hello(&place), "a TLS handshake on a port for plain HTTP"),
+    ] {
+        raw(proxy.address, said);
+        let line = proxy.log.wait("malformed requests", |_| true);
+        assert_eq!(line["reason"], reason);
+        assert_eq!((&line["client"], &line["count"]), (&"127.0.0.1".into(), &1.into()), "{reason}");
+    }
 }
 
 #[test]

@@ -114,16 +114,6 @@ fn handshake(proxy: &Tidegate, client: &Arc<ClientConfig>) -> HandshakeKind {
 }
 
 #[test]
-fn a_client_that_comes_again_resumes_its_session() {
-    let place = Place::new();
-    let proxy = place.start();
-    for client in [place.client(), place.folder.old_client()] {
-        assert_ne!(handshake(&proxy, &client), HandshakeKind::Resumed);
-        assert_eq!(handshake(&proxy, &client), HandshakeKind::Resumed);
-    }
-}
-
-#[test]
 fn sessions_outlive_a_reload() {
     let place = Place::new();
     let proxy = place.start();
