@@ -112,22 +112,6 @@ fn clients_that_say_nothing_do_not_hold_up_the_end() {
 }
 
 #[test]
-fn who_is_held_into_a_drains_last_quarter_is_rejected() {
-    let api = Upstream::echoing();
-    let mut proxy = Proxy::of_one_worker(&api)
-        .server("drain_timeout = \"110s\"")
-        .limit("all", "algorithm = \"leaky-bucket\"\nrate = \"1/100s\"\nqueue = 9")
-        .start();
-    assert_eq!(get(proxy.address, "/", &[]).status, 200);
-    let mut client = Connection::open(proxy.address);
-    client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
-    proxy.log.wait("throttled", |line| line["decision"] == "delayed");
-    proxy.signal("TERM");
-    assert_eq!(client.reply("GET").status, 429);
-    assert_eq!(proxy.wait().code(), Some(0));
-}
-
-#[test]
 fn connections_are_taken_until_the_delay_is_over() {
     let api = Upstream::echoing();
     let draining = |delay: &str| {

@@ -2,20 +2,16 @@
 
 use std::time::Duration;
 
+use tidegate::limit::Scope;
 use tidegate::limit::decision::{Outcome, Verdict};
-use tidegate::limit::{Mode, Scope};
-use tidegate::settings::{KeyDisplay, LimitSpec, OnStoreError};
-use tidegate::store::{ProcessStore, Store, Unavailable};
+use tidegate::settings::{KeyDisplay, LimitSpec};
+use tidegate::store::{ProcessStore, Store};
 
 use super::{Bench, now};
 use crate::support::algorithms::slots;
 use crate::support::bench::decide;
 use crate::support::limits::{ask, key, limit};
 use crate::support::redis::RedisServer;
-
-fn with(name: &str, on_store_error: OnStoreError) -> LimitSpec {
-    LimitSpec { on_store_error, ..limit(name) }
-}
 
 fn node(name: &str) -> LimitSpec {
     LimitSpec { scope: Scope::Node, ..limit(name) }
@@ -33,33 +29,6 @@ async fn local_buckets_live_on_between_outages() {
         server.restart();
         bench.until_redis_decides().await;
     }
-}
-
-#[tokio::test]
-async fn each_limit_follows_its_own_word() {
-    let server = RedisServer::absent();
-    let bench = Bench::on(&server.url());
-    bench.until_redis_is(false).await;
-    let (local, key) = (with("local", OnStoreError::Local), key("192.0.2.1"));
-    let allow = with("allow", OnStoreError::Allow);
-    let reject = with("reject", OnStoreError::Reject);
-    let mut shadow = with("shadow", OnStoreError::Reject);
-    shadow.mode = Mode::Shadow;
-
-    let asks = [ask(&allow, &key, 1), ask(&local, &key, 2), ask(&shadow, &key, 1)];
-    for left in [1, 0] {
-        let answer = bench.decide(&asks).await.unwrap();
-        assert_eq!(answer.verdict, Verdict::PASS);
-        assert_eq!((answer.decisions[0], answer.decisions[2]), (None, None));
-        assert_eq!(answer.remaining(1), left);
-    }
-    let answer = bench.decide(&asks).await.unwrap();
-    assert!(matches!(answer.verdict, Verdict::Refuse { by: 1, .. }));
-
-    let other = crate::support::limits::key("192.0.2.2");
-    let asks = [ask(&local, &other, 2), ask(&reject, &other, 2)];
-    assert_eq!(bench.decide(&asks).await, Err(Unavailable { by: 1 }));
-    assert_eq!(bench.left(asks[0]).await, 1, "nothing was taken by the one that failed");
 }
 
 #[tokio::test]

@@ -4,25 +4,17 @@ use super::Bench;
 use crate::support::limits::{ask, key, limit};
 use crate::support::redis::RedisServer;
 
-#[tokio::test]
-async fn a_password_that_is_wrong_or_missing() {
-    for user in ["", ":wrong-secret@"] {
-        let server = RedisServer::start_with(&["--requirepass", "right"]);
-        let bench = Bench::on(&format!("redis://{user}127.0.0.1:{}", server.port()));
-        bench.assert_decides_alone("password").await;
-        assert!(!bench.log.text().contains("wrong-secret"), "{}", bench.log.text());
-        let log = bench.log.text();
-        assert!(log.contains("give store.url Redis's password"), "{log}");
-    }
-}
-
 /// What Redis answered to a login was lost, and that a cluster was meant was an error without advice.
 #[tokio::test]
 async fn what_the_url_has_wrong_is_told_in_redis_s_words_and_with_what_to_do() {
     let plain = RedisServer::start();
     let in_cluster = RedisServer::start_in_cluster(&["--cluster-enabled", "yes"]);
-    let (port, clustered) = (plain.port(), in_cluster.port());
+    let with_password = RedisServer::start_with(&["--requirepass", "right"]);
+    let (port, clustered, locked) = (plain.port(), in_cluster.port(), with_password.port());
+    let password = "give store.url Redis's password";
     for (url, told, advice) in [
+        (format!("redis://127.0.0.1:{locked}"), "NOAUTH", password),
+        (format!("redis://:no-secret@127.0.0.1:{locked}"), "WRONGPASS", password),
         (
             format!("redis://:no-secret@127.0.0.1:{port}"),
             "without any password configured",
@@ -31,7 +23,7 @@ async fn what_the_url_has_wrong_is_told_in_redis_s_words_and_with_what_to_do() {
         (
             format!("redis://nobody:no-secret@127.0.0.1:{port}"),
             "WRONGPASS invalid username-password pair",
-            "give store.url Redis's password",
+            password,
         ),
         (format!("redis://127.0.0.1:{port}/5000"), "DB index is out of range", "`databases`"),
         (
@@ -56,20 +48,6 @@ async fn what_the_url_has_wrong_is_told_in_redis_s_words_and_with_what_to_do() {
         assert!(log.contains(told) && log.contains(advice), "{url}: {log}");
         assert!(!log.contains("no-secret"), "{log}");
     }
-}
-
-#[tokio::test]
-async fn a_further_reason_for_which_it_stays_away_is_told_once() {
-    let mut server = RedisServer::start();
-    let bench = Bench::on(&server.url());
-    bench.until_redis_decides().await;
-    server.kill();
-    bench.assert_decides_alone("killed").await;
-    // It is back, and lets nobody in that has no password.
-    server.restart_with(&["--requirepass", "new"]);
-    bench.until_log("NOAUTH").await;
-    assert_eq!(bench.log.count("store still unavailable"), 1, "{}", bench.log.text());
-    assert_eq!(bench.log.count("store unavailable"), 1, "{}", bench.log.text());
 }
 
 #[tokio::test]

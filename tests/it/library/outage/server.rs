@@ -38,24 +38,21 @@ async fn a_server_that_is_killed_and_comes_back_empty() {
 }
 
 #[tokio::test]
-async fn a_server_that_falls_silent() {
-    let server = RedisServer::start();
-    let bench = Bench::impatient(&server.url());
-    bench.until_redis_decides().await;
-    server.pause();
-    bench.assert_decides_alone("silent").await;
-    server.resume();
-    bench.assert_recovers("silent").await;
-}
-
-#[tokio::test]
-async fn a_server_that_is_silent_from_the_start() {
-    let server = RedisServer::start();
-    server.pause();
-    let bench = Bench::impatient(&server.url());
-    bench.assert_decides_alone("silent").await;
-    server.resume();
-    bench.assert_recovers("silent").await;
+async fn a_server_that_falls_silent_or_is_so_from_the_start() {
+    for name in ["from-the-start", "later"] {
+        let server = RedisServer::start();
+        if name == "from-the-start" {
+            server.pause();
+        }
+        let bench = Bench::impatient(&server.url());
+        if name == "later" {
+            bench.until_redis_decides().await;
+            server.pause();
+        }
+        bench.assert_decides_alone(name).await;
+        server.resume();
+        bench.assert_recovers(name).await;
+    }
 }
 
 #[tokio::test]

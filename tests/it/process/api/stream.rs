@@ -71,14 +71,3 @@ fn there_are_as_many_streams_as_are_allowed() {
     all.pop();
     wait_until("there is room again", || Events::open(admin).1.starts_with("HTTP/1.1 200"));
 }
-
-#[test]
-fn a_stream_holds_up_no_stop_and_ends_in_order() {
-    let mut proxy = limited().start();
-    let (mut events, _) = Events::open(proxy.admin());
-    events.next();
-    proxy.signal("TERM");
-    let (rest, end) = events.0.rest_with_end();
-    assert!(end.is_ok() && rest.ends_with(b"0\r\n\r\n"), "{end:?}");
-    assert_eq!(proxy.wait().code(), Some(0));
-}

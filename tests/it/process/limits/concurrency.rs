@@ -211,35 +211,6 @@ fn redis_hears_of_a_slot_in_the_end() {
 }
 
 #[test]
-fn a_drain_lets_slots_be_given_back() {
-    let (server, (api, told)) = (RedisServer::start(), Upstream::holding());
-    let mut proxy = slots(&api, 1).store(&server.fields()).start();
-    let other = slots(&api, 1).store(&server.fields()).start();
-    let client = holding(&proxy, &told, HALF);
-    proxy.signal("TERM");
-    proxy.log.wait("draining", |_| true);
-    assert_eq!(get(other.address, "/", &[]).status, 429, "it is under way");
-    drop(client);
-    assert!(proxy.wait().success());
-    wait_until("it is free", || is_free(&other));
-}
-
-/// What was cut at a drain's end kept its slots in Redis until their leases ended.
-#[test]
-fn what_a_drain_cuts_gives_its_slots_back() {
-    let server = RedisServer::start();
-    let (api, told) = Upstream::holding();
-    let slots = slots(&api, 1).server("drain_timeout = \"0s\"");
-    let mut proxy = slots.store(&server.fields()).start();
-    let _client = holding(&proxy, &told, HALF);
-    let held = || server.run::<u64>(&["ZCARD", "tidegate:slots:concurrency"]);
-    assert_eq!(held(), 1);
-    proxy.signal("TERM");
-    assert_eq!(proxy.wait().code(), Some(0));
-    assert_eq!(held(), 0);
-}
-
-#[test]
 fn of_scope_node_each_process_has_its_own() {
     let (server, (api, told)) = (RedisServer::start(), Upstream::holding());
     let file = slots_with(&api, "limit = 1\nscope = \"node\"\nlease = \"1h\"");

@@ -1,6 +1,6 @@
-//! Limits that are in shadow or off. `marks.rs` has those that mark.
+//! Limits that are in shadow. `marks.rs` has those that mark.
 
-use crate::support::client::{Connection, get};
+use crate::support::client::Connection;
 use crate::support::metrics::Metrics;
 use crate::support::proxy::Proxy;
 
@@ -36,13 +36,4 @@ fn a_shadow_limit_only_tells() {
         of.map(|line| line["count"].as_u64().unwrap()).sum()
     };
     assert_eq!((count("shadow"), count("rejected")), (6, 2));
-}
-
-#[test]
-fn a_limit_that_is_off_is_not_there() {
-    let proxy =
-        Proxy::answering().limit("none", "key = [\"ip\"]\nrate = \"1/h\"\nmode = \"off\"").start();
-    let reply = get(proxy.address, "/", &[]);
-    assert_eq!((reply.status, reply.header("ratelimit")), (200, None));
-    assert_eq!(get(proxy.address, "/", &[]).status, 200);
 }

@@ -2,14 +2,14 @@
 
 use serde_json::{Value, json};
 
-use super::{HASH, all, ask, by_user, passes, set};
+use super::{HASH, all, ask, by_user, passes};
 use crate::process::limits::waiting::{hold, said};
 use crate::support::client::{Connection, Reply, get};
 use crate::support::http2::Client;
 use crate::support::metrics::Metrics;
 use crate::support::proxy::Proxy;
 use crate::support::redis::{RedisServer, in_both_stores, own_calls};
-use crate::support::tidegate::{Tidegate, program};
+use crate::support::tidegate::Tidegate;
 use crate::support::upstream::Upstream;
 use crate::support::{PATIENCE, now, wait_until};
 
@@ -84,32 +84,6 @@ fn a_key_that_is_rejected_often_is_banned_for_a_time() {
         assert_eq!((bans(&proxy), proxy.log.count("banned")), (1.0, 1));
         assert_eq!(proxy.log.count("override set"), 0, "the ban has its own line");
         assert!(!proxy.log.text().contains("secret-a"));
-    });
-}
-
-#[test]
-fn an_operator_ends_a_ban_and_the_count_begins_anew() {
-    in_both_stores(|store| {
-        let proxy = by_user(LIMIT, store).start();
-        assert!(passes(&proxy, "b"));
-        reject(&proxy, "b", 3);
-        assert!(is_banned(&proxy, "b"));
-        let admin = format!("http://{}", proxy.admin());
-        let limits = |arguments: &[&str]| {
-            let mut command = program();
-            command.arg("limits").args(arguments).args(["--admin", &admin]);
-            let told = command.current_dir("/").output().unwrap();
-            assert!(told.status.success(), "{told:?}");
-            String::from_utf8(told.stdout).unwrap()
-        };
-        let list = limits(&["list"]);
-        let line = list.lines().find(|line| line.contains("0/s")).unwrap();
-        assert!(line.contains("1h") && line.ends_with("in force  banned"), "{list}");
-        limits(&["reset", "user", "b", "--override"]);
-        proxy.log.wait("override ended", |line| line["limit"] == "user");
-        reject(&proxy, "b", 3);
-        assert!(is_banned(&proxy, "b"), "and leads to another ban");
-        wait_until("it is logged too", || proxy.log.count("banned") == 2);
     });
 }
 
@@ -229,28 +203,6 @@ fn whom_others_leave_no_place_to_wait_is_not_banned() {
 }
 
 #[test]
-fn a_key_with_an_override_of_its_own_is_never_banned() {
-    in_both_stores(|store| {
-        let limit = format!("{LIMIT}\noverrides = [{{ key = [\"file\"], rate = \"2/d\" }}]");
-        let proxy = by_user(&limit, store).start();
-        set(&proxy, "set", r#"{"rate":"2/d","reason":"a test"}"#);
-        for user in ["file", "set"] {
-            assert!(passes(&proxy, user) && passes(&proxy, user));
-            reject(&proxy, user, 9);
-        }
-        let overrides = all(&proxy)["overrides"].clone();
-        assert_eq!(overrides[0]["reason"], "a test", "{overrides}");
-        assert_eq!(overrides.as_array().unwrap().len(), 1);
-        // What an operator sets for a banned key replaces the ban.
-        assert!(passes(&proxy, "b"));
-        reject(&proxy, "b", 3);
-        assert!(is_banned(&proxy, "b"));
-        set(&proxy, "b", r#"{"rate":"unlimited"}"#);
-        assert!((0..5).all(|_| passes(&proxy, "b")));
-    });
-}
-
-#[test]
 fn a_reload_keeps_the_count_and_the_ban() {
     let proxy = by_user(LIMIT, "");
     let running = proxy.start();
@@ -293,26 +245,6 @@ fn a_ban_of_one_proxy_holds_on_all_and_is_logged_once() {
     reject(&other, "b", 2);
     let logged: usize = [&one, &other, &third].iter().map(|proxy| proxy.log.count("banned")).sum();
     assert_eq!((logged, bans(&one) + bans(&other) + bans(&third)), (1, 1.0));
-}
-
-/// A crowd is spread over all proxies, and each bans the same key before it hears of the others.
-#[test]
-fn a_key_that_two_proxies_ban_at_once_has_one_ban() {
-    let server = RedisServer::start();
-    let limit = LIMIT.replace("after = 3", "after = 1");
-    let [one, other] = [(); 2].map(|()| by_user(&limit, &server.fields()).start());
-    let users: Vec<_> = (0..20).map(|number| format!("u{number}")).collect();
-    users.iter().for_each(|user| assert!(passes(&one, user)));
-    for user in &users {
-        // The last one may have heard of the first one's ban.
-        assert!(request(&one, user).status == 429 && request(&other, user).status == 429);
-    }
-    let logged = || one.log.count("banned") + other.log.count("banned");
-    wait_until("all are told", || logged() == 20 && bans(&one) + bans(&other) == 20.0);
-    wait_until("both have all", || {
-        [&one, &other].iter().all(|proxy| reasons(proxy).len() == users.len())
-    });
-    assert_eq!(logged(), 20);
 }
 
 /// A regression: each ban was a call of its own. And one that was under way set the ban again that an operator had

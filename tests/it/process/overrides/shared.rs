@@ -48,18 +48,6 @@ fn an_override_of_one_proxy_holds_on_all() {
     }
 }
 
-#[test]
-fn an_override_ends_by_itself_on_all() {
-    let server = RedisServer::start();
-    let [one, other] = two(&server);
-    set(&one, "b", r#"{"rate":"unlimited","for":"3s"}"#);
-    wait_until("the other has it", || other.log.count("override set") == 1);
-    for proxy in [&one, &other] {
-        proxy.log.wait("override ended", |_| true);
-        wait_until("the limit's own rate holds", || !passes(proxy, "b"));
-    }
-}
-
 /// If Redis's clock is set back by a day, what it wrote before is a day ahead. The override lasted a day longer.
 #[test]
 fn an_override_lasts_no_longer_when_redis_s_clock_steps_back() {

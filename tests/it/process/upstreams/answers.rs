@@ -45,35 +45,6 @@ fn a_strange_answer_is_a_502_and_the_client_stays_in_step() {
 }
 
 #[test]
-fn an_answer_with_length_and_chunks_is_read_by_its_chunks() {
-    let api = Upstream::saying(&[
-        "HTTP/1.1 200 OK\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\r\n\
-         5\r\nhello\r\n0\r\n\r\n",
-    ]);
-    let proxy = Proxy::of_one_worker(&api).start();
-    let mut client = Connection::open(proxy.address);
-    let reply = client.get("/", &[]);
-    assert_eq!(reply.text(), "hello");
-    assert_eq!(reply.header("content-length"), None);
-}
-
-#[test]
-fn what_comes_after_an_answer_is_no_other_answer() {
-    let two = "HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\noneHTTP/1.1 200 OK\r\n\
-               content-length: 4\r\n\r\nevil";
-    let api = Upstream::answering(move |got| match got.path() {
-        "/two" => two.as_bytes().to_vec(),
-        _ => ok("good"),
-    });
-    let proxy = Proxy::of_one_worker(&api).start();
-    let mut client = Connection::open(proxy.address);
-    for _ in 0..5 {
-        assert_eq!(client.get("/two", &[]).text(), "one");
-        assert_eq!(client.get("/good", &[]).text(), "good");
-    }
-}
-
-#[test]
 fn a_truncated_body_does_not_look_whole() {
     for (framing, http) in [
         ("content-length: 10\r\n\r\nhalf", "1.1"),

@@ -1,6 +1,5 @@
 //! Several servers: how requests are spread, who is set aside, and who waits.
 
-use std::io::{BufReader, Write as _};
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -12,7 +11,7 @@ use crate::support::metrics::Metrics;
 use crate::support::port::Port;
 use crate::support::proxy::Proxy;
 use crate::support::tidegate::Tidegate;
-use crate::support::upstream::{Upstream, ok, read_request};
+use crate::support::upstream::{Upstream, ok};
 use crate::support::wait_until;
 
 /// An answer without a body.
@@ -69,26 +68,6 @@ fn requests_with_the_same_hash_key_go_to_the_same_server() {
 }
 
 #[test]
-fn the_requests_of_a_server_that_is_away_go_to_others_and_come_back() {
-    let port = Port::hold();
-    let other = Upstream::answering(|_| ok("b"));
-    let urls = [format!("http://{}", port.address), other.url()];
-    let proxy = with_servers(&urls, "balance = \"hash\"\nhash_key = [\"header:x-user\"]");
-    assert!(homes(&proxy, 0..20).iter().all(|home| home == "b"));
-    proxy.log.wait("server down", |line| line["server"] == urls[0].as_str());
-    let _first = Upstream::on(TcpListener::bind(port.address).unwrap(), |mut stream| {
-        let mut reader = BufReader::new(stream.try_clone().unwrap());
-        while read_request(&mut reader).is_some() {
-            let _ = stream.write_all(&ok("a"));
-        }
-    });
-    wait_until("its requests are its own again", || {
-        homes(&proxy, 0..20).iter().any(|home| home == "a")
-    });
-    proxy.log.wait("server up", |line| line["server"] == urls[0].as_str());
-}
-
-#[test]
 fn a_server_that_fails_its_health_checks_gets_no_requests_until_it_passes_them() {
     let is_well = Arc::new(AtomicBool::new(true));
     let answers = is_well.clone();
@@ -123,18 +102,6 @@ fn a_server_that_fails_its_health_checks_gets_no_requests_until_it_passes_them()
     proxy.log.wait("server up", |line| line["server"] == urls[0].as_str());
     wait_until("it gets requests again", || client.get("/", &[]).text() == "checked");
     assert_eq!(proxy.log.count("upstream down"), 0);
-}
-
-#[test]
-fn where_every_server_fails_its_checks_requests_are_sent_all_the_same() {
-    let api = Upstream::answering(|got| match got.path() {
-        "/healthz" => bare("404 Not Found", ""),
-        _ => ok("fine"),
-    });
-    let health = "health = { path = \"/healthz\", interval = \"10ms\", unhealthy_after = 1 }";
-    let proxy = Proxy::of_one_worker(&api).upstream(health).start();
-    proxy.log.wait("upstream down", |_| true);
-    assert_eq!(get(proxy.address, "/", &[]).text(), "fine");
 }
 
 #[test]

@@ -50,21 +50,6 @@ fn a_log_may_come_by_standard_input_and_in_a_form_of_its_own() {
     assert!(!key.contains("key-") && key.len() == 22, "a key is hashed as in the log: {key}");
 }
 
-#[test]
-fn rotated_logs_are_read_in_the_order_of_their_time() {
-    let folder = LogFolder::of(&limited("rate = \"3/h\""), &lines("192.0.2.1", 30, 3));
-    folder.write("access.log.1", &lines("192.0.2.1", 0, 3));
-    let report = folder.report(&["access.log.1"]);
-    assert_eq!([&report["lines"]["late"], &report["result"]["rejected"]], [0, 2]);
-    let both = lines("192.0.2.1", 30, 3) + &lines("192.0.2.1", 0, 3);
-    folder.write("wrong.log", &both.replace("13:30", "15:30"));
-    let (_, said, _) = folder.told(&["replay", "wrong.log"]);
-    assert!(
-        said.contains("WARNING: the log is not in order of time, so 3 requests count too late"),
-        "{said}"
-    );
-}
-
 /// A line of tidegate's own log, with this number.
 fn numbered(process: &str, n: u32) -> String {
     format!(

@@ -299,18 +299,6 @@ fn a_response_is_settled_by_the_plan_of_its_request() {
     });
 }
 
-#[test]
-fn a_reload_changes_the_figures_of_a_plan() {
-    let proxy = proxy(USER, "").start();
-    assert!((0..4).all(|_| ask(&proxy, "a", "pro").status == 200));
-    let text = std::fs::read_to_string(proxy.config_file()).unwrap();
-    proxy.rewrite(&text.replace("pro = \"5/h\"", "pro = \"12/h\""));
-    let line = proxy.log.wait("config reloaded", |_| true);
-    assert_eq!(line["changed"], serde_json::json!(["limits.user plans.pro 5/h -> 12/h"]));
-    wait_until("twelve", || told(&ask(&proxy, "b", "pro")).unwrap().0 == 12);
-    assert_eq!(told(&ask(&proxy, "a", "pro")), Some((12, 7)), "four were used");
-}
-
 /// A request of another plan began the window anew: with two plans in turn, 148 of 180 requests passed.
 #[test]
 fn windows_of_other_lengths_keep_what_was_used() {

@@ -187,18 +187,6 @@ fn without_redis_the_file_or_on_store_error_decides() {
 }
 
 #[test]
-fn a_lost_script_is_loaded_again_within_the_request() {
-    let server = RedisServer::start();
-    let proxy = proxy(&server, "name = \"orders\"\nrate = \"9/h\"");
-    let mut client = Connection::open(proxy.address);
-    for left in [8, 7] {
-        let reply = client.get("/", &[]);
-        assert_eq!(reply.header("ratelimit").unwrap(), format!("\"shared\";r={left};t=3600"));
-        server.run::<()>(&["SCRIPT", "FLUSH"]);
-    }
-}
-
-#[test]
 fn the_commands_find_a_limiter_in_a_cluster() {
     let cluster = Cluster::of_masters();
     let url = cluster.url();

@@ -119,35 +119,6 @@ fn a_drain_gives_the_places_back() {
 }
 
 #[test]
-fn a_process_that_is_told_twice_gives_the_places_back_too() {
-    let server = RedisServer::start();
-    let limits = format!("{ORDERS}rate = \"1/h\"\n");
-    let mut proxy =
-        limited(&limits).server("drain_timeout = \"99h\"").store(&server.fields()).start();
-    assert_eq!(user(proxy.address, "a").status, 200);
-    let mut client = hold(&proxy, "a");
-    proxy.signal("TERM");
-    proxy.log.wait("draining", |_| true);
-    proxy.signal("TERM");
-    assert_eq!(proxy.wait().code(), Some(0));
-    assert!(client.is_closed());
-    assert_eq!(value(&server), 0);
-}
-
-#[test]
-fn a_limit_in_shadow_holds_nobody() {
-    let server = RedisServer::start();
-    let limits = format!("{ORDERS}rate = \"1/h\"\nmode = \"shadow\"\n").replace("9h", "1h");
-    let proxy = proxy(&server, &limits);
-    for _ in 0..4 {
-        assert_eq!(user(proxy.address, "a").status, 200);
-    }
-    let counts = ["allowed", "delayed", "shadow"].map(|kind| said(&proxy, "orders", kind));
-    assert_eq!(counts, [1.0, 1.0, 2.0]);
-    assert_eq!(value(&server), -1, "it takes what it would have taken");
-}
-
-#[test]
 fn without_redis_the_process_holds_by_the_rate_of_the_file() {
     let server = RedisServer::absent();
     let proxy = proxy(&server, &format!("{ORDERS}rate = \"1/h\"\n"));

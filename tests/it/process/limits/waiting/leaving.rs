@@ -134,19 +134,3 @@ fn a_drain_rejects_them_whose_turn_does_not_come() {
         }
     });
 }
-
-#[test]
-fn a_process_that_is_told_twice_waits_for_nobody() {
-    in_both_stores(|store| {
-        let file =
-            limited(&format!("{LEAKY}queue = 5\n")).server("drain_timeout = \"9h\"").store(store);
-        let mut proxy = file.start();
-        assert_eq!(user(proxy.address, "a").status, 200);
-        let mut client = hold(&proxy, "a");
-        proxy.signal("TERM");
-        proxy.log.wait("draining", |_| true);
-        proxy.signal("TERM");
-        assert_eq!(proxy.wait().code(), Some(0));
-        assert!(client.is_closed());
-    });
-}
