@@ -220,21 +220,9 @@ mod tests {
     use super::*;
     use crate::settings::testing::settings;
 
-    const LIMITS: &str = "\
-        [upstreams.api]\nservers = [\"http://a\"]\n\
-        [limits.login]\nkey = [\"ip\"]\nrate = \"10/m\"\nburst = 8\n\
-        [limits.failures]\nkey = [\"ip\"]\nrate = \"2/h\"\ncount_when = { status = [\"401\"] }\n\
-        [limits.even]\nkey = []\nalgorithm = \"leaky-bucket\"\nrate = \"1/s\"\nqueue = 2\n\
-        [limits.slots]\nkey = [\"header:x-api-key\"]\nalgorithm = \"concurrency\"\nlimit = 3\n\
-        [limits.day]\nkey = []\nalgorithm = \"fixed-window\"\nalign = \"clock\"\nrate = \"2/d\"\n\
-        [limits.tokens]\nkey = [\"cert\"]\nrate = \"10/h\"\n\
-        cost = { response_header = \"x-used\", estimate = 4 }\n\
-        [limits.length]\nkey = []\nrate = \"10/h\"\n\
-        cost = { response_json = \"used\", estimate = { content_length = \"0.25\", at_least = 2 } }\n\
-        [limits.shadow]\nkey = []\nrate = \"1/h\"\nmode = \"shadow\"\n\
-        [limits.mark]\nkey = []\nrate = \"1/h\"\nmode = \"mark\"\n\
-        [limits.body]\nkey = [\"body:user\"]\nrate = \"1/h\"\n\
-        [limits.host]\nkey = [\"header:host\", \"header:x-user\"]\nrate = \"1/h\"\n";
+    /// The limits, and behind each name the tests of a case.
+    const CASES: &str = include_str!("cases_that_hold.toml");
+    const NEXT: &str = "\n# == ";
 
     fn routes() -> String {
         let names = [
@@ -249,7 +237,8 @@ mod tests {
 
     /// What differs in each test, by the tests' order.
     fn differences(tests: &str) -> Vec<Vec<String>> {
-        let settings = settings(&format!("{LIMITS}{}{tests}", routes()));
+        let limits = CASES.split(NEXT).next().unwrap();
+        let settings = settings(&format!("{limits}\n{}{tests}", routes()));
         let results = run(&settings);
         let texts = |it: &CaseResult<'_>| it.differences.iter().map(ToString::to_string).collect();
         results.iter().map(texts).collect()
@@ -257,97 +246,9 @@ mod tests {
 
     #[test]
     fn expectations_that_hold() {
-        for (name, tests) in [
-            (
-                "all at once, then a token comes back, then another client",
-                "[[tests]]\nsend = \"GET /login\"\ntimes = 10\n\
-                 expect = { allowed = 8, rejected = 2, delayed = 0, limit = \"login\", \
-                 route = \"/login\", retry_after = \"6s\" }\n\
-                 [[tests]]\nsend = \"GET /login\"\nafter = \"5s\"\nexpect = { rejected = 1, retry_after = \"1s\" }\n\
-                 [[tests]]\nsend = \"GET /login\"\nafter = \"1s\"\nexpect = { allowed = 1 }\n\
-                 [[tests]]\nsend = \"GET /login\"\nfrom = \"192.0.2.1\"\ntimes = 8\nexpect = { allowed = 8 }\n\
-                 [[tests]]\nsend = \"GET /login\"\nfrom = \"64:ff9b::192.0.2.1\"\nexpect = { rejected = 1 }\n",
-            ),
-            (
-                "spread over their time, they are at the rate",
-                "[[tests]]\nsend = \"GET /login\"\ntimes = 100\nwithin = \"10m\"\nexpect = { allowed = 100 }\n",
-            ),
-            (
-                "empty buckets",
-                "[[tests]]\nsend = \"GET /login\"\ntimes = 8\nexpect = { allowed = 8 }\n\
-                 [[tests]]\nsend = \"GET /login\"\nfresh = true\nexpect = { allowed = 1 }\n",
-            ),
-            (
-                "what the API answers counts",
-                "[[tests]]\nsend = \"GET /failures\"\ntimes = 9\nwithin = \"9s\"\nexpect = { allowed = 9 }\n\
-                 [[tests]]\nsend = \"GET /failures\"\nstatus = 401\ntimes = 9\nwithin = \"9s\"\n\
-                 expect = { allowed = 2, rejected = 7 }\n",
-            ),
-            (
-                "held requests",
-                "[[tests]]\nsend = \"GET /even\"\ntimes = 5\n\
-                 expect = { allowed = 1, delayed = 2, rejected = 2, limit = \"even\" }\n\
-                 [[tests]]\nsend = \"GET /even\"\nafter = \"10s\"\ntimes = 2\n\
-                 expect = { delayed = 1, limit = \"even\" }\n",
-            ),
-            (
-                "requests at once are under way at once, those of one after the other are not",
-                "[[tests]]\nsend = \"GET /slots\"\nheaders = { x-api-key = \"a\" }\ntimes = 4\n\
-                 expect = { allowed = 3, rejected = 1 }\n\
-                 [[tests]]\nsend = \"GET /slots\"\nheaders = { x-api-key = \"a\" }\ntimes = 4\n\
-                 within = \"1s\"\nexpect = { allowed = 4 }\n",
-            ),
-            (
-                "a window on the clock begins at midnight",
-                "[[tests]]\nsend = \"GET /day\"\ntimes = 3\n\
-                 expect = { allowed = 2, rejected = 1, retry_after = \"86400s\" }\n\
-                 [[tests]]\nsend = \"GET /day\"\nafter = \"1d\"\nexpect = { allowed = 1 }\n",
-            ),
-            (
-                "without an answer the estimate counts, and without a certificate all share a bucket",
-                "[[tests]]\nsend = \"GET /tokens\"\ntimes = 4\nexpect = { allowed = 2, rejected = 2 }\n",
-            ),
-            (
-                "an estimate follows the length that a test's headers say",
-                "[[tests]]\nsend = \"POST /length\"\nheaders = { content-length = \"20\" }\ntimes = 4\n\
-                 expect = { allowed = 2, rejected = 2 }\n\
-                 [[tests]]\nsend = \"POST /length\"\nfresh = true\ntimes = 6\n\
-                 expect = { allowed = 5, rejected = 1 }\n",
-            ),
-            (
-                "limits in shadow and limits that mark reject nothing",
-                "[[tests]]\nsend = \"GET /shadow\"\ntimes = 5\nexpect = { allowed = 5 }\n\
-                 [[tests]]\nsend = \"GET /mark\"\ntimes = 5\nexpect = { allowed = 5 }\n",
-            ),
-            (
-                "the host of a URL is the field `host` too",
-                "[[tests]]\nsend = \"GET http://a.example:81/host\"\nheaders = { host = \"b.example\" }\n\
-                 expect = { allowed = 1 }\n\
-                 [[tests]]\nsend = \"GET /host\"\nheaders = { host = \"a.example:81\" }\nexpect = { rejected = 1 }\n\
-                 [[tests]]\nsend = \"GET /host\"\nheaders = { host = \"b.example\" }\nexpect = { allowed = 1 }\n",
-            ),
-            (
-                "a header with other letters than ASCII counts",
-                "[[tests]]\nsend = \"GET /host\"\nheaders = { x-user = \"Zoë\" }\nexpect = { allowed = 1 }\n\
-                 [[tests]]\nsend = \"GET /host\"\nexpect = { allowed = 1 }\n\
-                 [[tests]]\nsend = \"GET /host\"\nheaders = { x-user = \"Zoë\" }\nexpect = { rejected = 1 }\n",
-            ),
-            (
-                "a user of a body, as JSON and as a form",
-                "[[tests]]\nsend = \"POST /body\"\nbody = '{\"user\":\"a\"}'\nexpect = { allowed = 1 }\n\
-                 [[tests]]\nsend = \"POST /body\"\nbody = \"user=a\"\nexpect = { rejected = 1, limit = \"body\" }\n\
-                 [[tests]]\nsend = \"POST /body\"\nbody = \"user=b\"\nexpect = { allowed = 1 }\n\
-                 [[tests]]\nsend = \"POST /body\"\ntimes = 2\nexpect = { allowed = 1, rejected = 1 }\n",
-            ),
-            (
-                "no route",
-                "[[tests]]\nsend = \"GET /nothing\"\nexpect = { allowed = 1, route = \"none\" }\n",
-            ),
-            (
-                "no route, because of the path",
-                "[[tests]]\nsend = \"GET /a%2Fb\"\nexpect = { route = \"none\" }\n",
-            ),
-        ] {
+        let (_, cases) = CASES.split_once(NEXT).unwrap();
+        for case in cases.split(NEXT) {
+            let (name, tests) = case.split_once('\n').unwrap();
             let found = differences(tests);
             assert!(!found.is_empty() && found.iter().all(Vec::is_empty), "{name}: {found:?}");
         }
