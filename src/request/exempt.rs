@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
 use super::key::View;
 use super::network::Networks;
@@ -20,6 +20,7 @@ pub(crate) struct Exemptions {
     pub(crate) networks: Networks,
     /// Paths, as routes without conditions.
     pub(crate) paths: RouteTable,
+    pub(crate) methods: Vec<Method>,
     /// Headers with their values, in the order of the names. A value matches in any spelling, and the request may have
     /// other values of the same header too.
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
@@ -58,6 +59,7 @@ impl Exemptions {
 
     /// Whether the request has one of the headers. Walks through the shorter of the two lists, and searches the other
     /// one.
+            || self.methods.contains(request.method)
     fn has_one_of(&self, headers: &HeaderMap) -> bool {
         if self.headers.len() <= headers.len() {
             return self.headers.iter().any(|header| value::is_there(headers, header));
@@ -73,8 +75,6 @@ impl Exemptions {
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
-
-    use http::Method;
 
     use super::*;
     use crate::request::key::Token;
@@ -99,12 +99,14 @@ mod tests {
         };
         let one_and_many = [exempt(&[]), exempt(&["x-z", "x-b", "x-y", "a"])];
         for (name, client, path, value, expected) in [
+                methods: vec![Method::OPTIONS],
             ("none", "203.0.113.7", "/a", "x", false),
             ("client", "10.1.1.1", "/a", "x", true),
             ("mapped client", "::ffff:10.1.1.1", "/a", "x", true),
             ("client behind NAT64", "64:ff9b::10.1.1.1", "/a", "x", true),
             ("path", "203.0.113.7", "/%68ealthz;x", "x", true),
             ("path below", "203.0.113.7", "/healthz/", "x", false),
+            ("OPTIONS", "203.0.113.7", "/a", "x", true),
             ("rest", "203.0.113.7", "/s/a", "x", true),
             ("header", "203.0.113.7", "/a", "secret", true),
             ("header with blanks", "203.0.113.7", "/a", "secret\t", true),
@@ -116,7 +118,7 @@ mod tests {
                 methods: &HashSet::new(),
                 path: &path,
                 query: None,
-                method: &Method::GET,
+                method: &name.parse().unwrap_or(Method::GET),
                 host: "",
                 route: "",
                 client: client.parse().expect(client),

@@ -6,10 +6,10 @@ use std::hash::Hash;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use http::{HeaderName, HeaderValue};
+use http::{HeaderName, HeaderValue, Method};
 
 use crate::config::reader::{
-    Context, Item, NETWORK, Section, Shape, Span, Wrong, enumerate, nearest, network,
+    Context, Item, Kind, NETWORK, Section, Shape, Span, Wrong, enumerate, nearest, network,
 };
 use crate::limit::name::Name;
 use crate::request::host::Host;
@@ -57,6 +57,22 @@ pub(super) fn pattern(item: &Item<'_>) -> Option<Pattern> {
     let pattern = item.parse(EXPECTED, |text| read_pattern(text).map_err(Wrong::Because))?;
     let (_, loose_paths) = item.cx.key_form.get();
     Some(if loose_paths { pattern.loosened() } else { pattern })
+}
+
+/// A method in upper case, for editors.
+pub(super) const METHOD: Kind = Kind::Form(r"[^a-z\s]+");
+
+const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "QUERY"];
+
+pub(super) fn method(item: &Item<'_>) -> Option<Method> {
+    item.parse("expected a method in upper case, as in \"GET\"", |text| {
+        if matches!(text, "TRACE" | "CONNECT") {
+            return Err(Wrong::other("this method is never served: remove it"));
+        }
+        let is_upper = !text.bytes().any(|b| b.is_ascii_lowercase());
+        let method = Method::from_bytes(text.as_bytes()).ok().filter(|_| is_upper);
+        method.ok_or_else(|| Wrong::near(nearest(text, METHODS)))
+    })
 }
 
 /// The name at `span`. If the text is not a name, notes the problem and returns another name: the table

@@ -111,6 +111,8 @@ fn every_field_of_the_list_is_read() {
                 (_, "max_requests", _) => "5",
                 (_, "keys", _) => "\"http://127.0.0.1:1/keys\"",
                 (_, "algorithms", _) => "[\"RS256\"]",
+                (_, "origins", _) => "[\"https://a.test\"]",
+                (_, "method", _) => "[\"OPTIONS\"]",
                 (_, "remove", _) => "[\"x-a\"]",
                 (_, "listen", _) => "\"127.0.0.1:1\"",
                 (_, "url", _) if shape.title == "[store]" => "\"memory:\"",

@@ -26,7 +26,7 @@ use self::window::AlignWord;
 use super::answer::{self, REJECT, percent};
 use super::headers;
 use super::key::key_source;
-use super::values::{Named, named, network_item, once, once_each, pattern};
+use super::values::{METHOD, Named, method, named, network_item, once, once_each, pattern};
 use crate::config::reader::{
     Count, Item, Kind, Mask, Required, Section, SettingList, Shape, Span, Spelled, Value, Words,
     at, field, fields, read, setting, spellings, words,
@@ -133,6 +133,8 @@ pub(crate) static EXEMPT: Shape = Shape::new("exempt", || fields(OF_EXEMPT));
 static OF_EXEMPT: SettingList<()> = &[
     field("ip", Kind::List(&Kind::Network), Value("[]"), "clients' networks"),
     field("path", Kind::List(&Kind::PATH), Value("[]"), "path patterns as in routes"),
+    field("method", Kind::List(&METHOD), Value("[]"),
+        "methods: with `[\"OPTIONS\"]` the limit does not count preflights of browsers"),
     field("header", Kind::TEXT_TABLE, Words("none"), "headers with this value, in any of its spellings")
         .masked(Mask::Secret),
 ];
@@ -282,6 +284,7 @@ fn exempt(item: &Item<'_>) -> Option<Exempt> {
     let exempt = Exemptions {
         networks: once_each(&inner.list("ip"), network_item),
         paths: RouteTable::new(paths.collect()),
+        methods: once_each(&inner.list("method"), method),
         headers: headers::values(&mut inner, "header"),
     };
     inner.finish();

@@ -11,10 +11,10 @@ use smallvec::SmallVec;
 
 use super::headers::{self, HEADERS};
 use super::upstream::goal::goal;
-use super::values::{Names, once, once_each, pattern};
+use super::values::{METHOD, Names, method, once, once_each, pattern};
 use crate::config::reader::{
     Item, Kind, Mask, Required, Section, SettingList, Shape, Span, Value, Words, Wrong, at, field,
-    fields, nearest, read, setting, size, spellings,
+    fields, read, setting, size, spellings,
 };
 use crate::limit::name::Name;
 use crate::request::route::{Conditions, Pattern, Rewrite};
@@ -30,7 +30,7 @@ pub(crate) static SETTINGS: SettingList<Spec> = &[
     field("name", Kind::NAME, Words("the path; where routes have the same path, also methods and host, and then headers"),
         "unique; stands in keys, logs and metrics"),
     field("path", Kind::PATH, Required, "`/users/{id}`, `/static/{*rest}`; the most specific wins"),
-    field("methods", Kind::List(&Kind::Form(r"[^a-z\s]+")), Words("any"), "one of these"),
+    field("methods", Kind::List(&METHOD), Words("any"), "one of these"),
     field("host", Kind::Form(r"(\*\.)?[^*/\s]+"), Words("any"), "`www.example.com`, or `*.example.com`"),
     field("headers", Kind::TEXT_TABLE, Words("any"), "the request has each of these headers with its value")
         .masked(Mask::Secret),
@@ -64,8 +64,6 @@ static OF_RESPOND: SettingList<()> = &[
     field("status", Kind::Whole(200, 599), Value("200"), "the answer's status"),
     field("body", Kind::Text, Value("\"\""), "the answer's body, as plain text"),
 ];
-
-const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "QUERY"];
 
 /// The upstreams and limits that a route can name.
 pub(crate) struct Known<'k> {
@@ -184,17 +182,6 @@ fn methods(section: &mut Section<'_>) -> Vec<Method> {
         );
     }
     once_each(&items, method)
-}
-
-fn method(item: &Item<'_>) -> Option<Method> {
-    item.parse("expected a method in upper case, as in \"GET\"", |text| {
-        if matches!(text, "TRACE" | "CONNECT") {
-            return Err(Wrong::other("this method is never served: remove it"));
-        }
-        let is_upper = !text.bytes().any(|b| b.is_ascii_lowercase());
-        let method = Method::from_bytes(text.as_bytes()).ok().filter(|_| is_upper);
-        method.ok_or_else(|| Wrong::near(nearest(text, METHODS)))
-    })
 }
 
 fn action(

@@ -1,6 +1,6 @@
 //! What some keys have in a limit's place: other figures, none at all, or no limit.
 
-use crate::support::client::get;
+use crate::support::client::{Connection, get};
 use crate::support::metrics::Metrics;
 use crate::support::proxy::Proxy;
 
@@ -85,9 +85,9 @@ fn beside_a_rate_of_zero_the_others_say_what_they_would_have_said() {
 }
 
 #[test]
-fn exemptions_by_address_path_and_header() {
+fn exemptions_by_address_path_method_and_header() {
     let client = "rate = \"1/h\"\nexempt = { ip = [\"10.0.0.0/8\"], \
-                  path = [\"/healthz\", \"/static/{*rest}\"], header = { x-internal = \"yes\" } }";
+                  path = [\"/healthz\", \"/static/{*rest}\"], method = [\"OPTIONS\", \"PURGE\"], header = { x-internal = \"yes\" } }";
     let proxy = proxy().limit("client", client).limit("both", "rate = \"1000000/s\"").start();
     let status = |path: &str, headers: &[(&str, &str)]| get(proxy.address, path, headers).status;
     assert_eq!((status("/", &[]), status("/", &[])), (200, 429));
@@ -111,5 +111,9 @@ fn exemptions_by_address_path_and_header() {
         ("/", &[("x-forwarded-for", "11.1.2.3")]),
     ] {
         assert_eq!(status(path, headers), 429, "{path} {headers:?}");
+    }
+    for (method, expected) in [("OPTIONS", 200), ("PURGE", 200), ("HEAD", 429), ("POST", 429)] {
+        let reply = Connection::open(proxy.address).request(method, "/", &[], b"");
+        assert_eq!(reply.status, expected, "{method}");
     }
 }
