@@ -21,7 +21,8 @@ use crate::tls::{self, client::ClientTlsSpec};
     tidegate redisson get orders\n  \
     tidegate redisson try-set orders 100/s\n  \
     tidegate redisson set orders 1000/10m --type per-client --keep-alive 1h --url redis://cache:6379\n  \
-    tidegate redisson expire orders 1d")]
+    tidegate redisson expire orders 1d\n  \
+    tidegate redisson clear-expire orders")]
 pub(super) struct Redisson {
     #[command(subcommand)]
     verb: RedissonCommand,
@@ -38,6 +39,9 @@ enum RedissonCommand {
     TrySet(Set),
     /// Delete its keys after a time (expire)
     Expire(Expire),
+    /// Keep its keys for ever, unless it has a keep-alive time and is used; prints `cleared`, or `kept` if no time was
+    /// set (clearExpire)
+    ClearExpire(Limiter),
 }
 
 #[derive(Args, Clone, Debug)]
@@ -104,9 +108,13 @@ pub(super) fn redisson(redisson: &Redisson) -> CommandResult {
             print(if new { "set" } else { "kept" })
         }
         RedissonCommand::Expire(expire) => {
-            expire.limiter.ask(|redis, name| redis.expire(name, expire.after))?;
+            expire.limiter.ask(|redis, name| redis.expire(name, Some(expire.after)))?;
             let after = config::duration_text(Duration::from_millis(expire.after));
             print(format_args!("expires in {after}"))
+        }
+        RedissonCommand::ClearExpire(limiter) => {
+            let cleared = limiter.ask(|redis, name| redis.expire(name, None))?;
+            print(if cleared { "cleared" } else { "kept" })
         }
     }
 }

@@ -1,5 +1,5 @@
-//! What operators do with a limiter by `tidegate redisson`: Redisson's `getConfig`, `setRate`, `trySetRate`
-//! and `expire`. The command line calls this file, over its own connection.
+//! What operators do with a limiter by `tidegate redisson`: Redisson's `getConfig`, `setRate`, `trySetRate`,
+//! `expire` and `clearExpire`. The command line calls this file, over its own connection.
 
 use std::time::Duration;
 
@@ -74,14 +74,14 @@ if new == 1 and ARGV[4] ~= '0' then
 end
 return new";
 
-/// Sets an expiry, but only if the hash is a limiter's: another program may use a key of that name.
+/// Sets an expiry or takes it away, but only if the hash is a limiter's: another program may use a key of that name.
 const EXPIRE: &str = "\
 local any = 0
 if not redis.call('HGET', KEYS[1], 'rate') then
-  return 0
+  return -1
 end
 for _, key in ipairs(KEYS) do
-  any = math.max(any, redis.call('PEXPIRE', key, ARGV[1]))
+  any = math.max(any, redis.call(ARGV[1], key, unpack(ARGV, 2)))
 end
 return any";
 
@@ -169,15 +169,21 @@ impl Limiters {
         self.run::<i64>(&Script::new(TRY_SET), name, &figures(config)).map(|new| new == 1)
     }
 
-    /// Lets a limiter's keys expire after this time, in milliseconds.
+    /// Lets a limiter's keys expire after this time, in milliseconds, or never. Returns whether a key has changed.
     ///
     /// # Errors
     /// If there is no such limiter, its key holds another type, or Redis does not answer.
-    pub(crate) fn expire(&mut self, name: &str, after_ms: u64) -> Result<(), LimiterError> {
-        match self.run::<i64>(&Script::new(EXPIRE), name, &[after_ms])? {
-            0 => Err(LimiterError::Unset),
-            _ => Ok(()),
-        }
+    pub(crate) fn expire(
+        &mut self,
+        name: &str,
+        after_ms: Option<u64>,
+    ) -> Result<bool, LimiterError> {
+        let script = Script::new(EXPIRE);
+        let changed: i64 = match after_ms {
+            Some(after) => self.run(&script, name, &["PEXPIRE".to_owned(), after.to_string()])?,
+            None => self.run(&script, name, &["PERSIST"])?,
+        };
+        if changed < 0 { Err(LimiterError::Unset) } else { Ok(changed == 1) }
     }
 
     fn run<T: FromRedisValue>(

@@ -205,7 +205,13 @@ fn the_commands_need_no_right_but_those_of_the_manual() {
     let server = RedisServer::start();
     server.as_user();
     let url = format!("redis://tidegate:secret@127.0.0.1:{}", server.port());
-    for command in ["try-set orders 5/s", "set orders 100/s", "get orders", "expire orders 1h"] {
+    for command in [
+        "try-set orders 5/s",
+        "set orders 100/s",
+        "get orders",
+        "expire orders 1h",
+        "clear-expire orders",
+    ] {
         let words: Vec<_> = command.split(' ').collect();
         let (code, _, error) = told(&[&["redisson"], &words[..], &["--url", &url]].concat());
         assert_eq!((code, error.as_str()), (0, ""), "{command}");
@@ -247,6 +253,14 @@ fn the_commands_read_and_write_limiters() {
     hash.sort();
     let values: Vec<_> = hash.iter().map(|(_, value)| value.as_str()).collect();
     assert_eq!(values, ["600000", "3600000", "1000", "0"]);
+
+    for said in ["cleared", "kept"] {
+        assert_eq!(run(&["clear-expire", "orders"]), ok(said));
+        for key in ["orders", "{orders}:value", "{orders}:permits"] {
+            assert_eq!(server.run::<i64>(&["PTTL", key]), -1, "{key} stays for ever");
+        }
+    }
+    assert_eq!(java.try_acquire(1), Some(998), "what was used stays used");
 }
 
 #[test]
@@ -268,6 +282,8 @@ fn what_was_typed_wrong_is_2_and_a_failure_is_1() {
         (&["set", "text", "1/s"], 1, "holds something that is no limiter"),
         (&["expire", "text", "1h"], 1, "holds something that is no limiter"),
         (&["expire", "session", "1h"], 1, "is not configured"),
+        (&["clear-expire", "text"], 1, "holds something that is no limiter"),
+        (&["clear-expire", "session"], 1, "is not configured"),
         (&["get", ""], 2, "a value is required"),
     ] {
         let (found, out, error) = told(&[&["redisson"], arguments, &["--url", &url]].concat());
