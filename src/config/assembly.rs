@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::StatusCode;
+use http::{HeaderName, StatusCode};
 use smallvec::SmallVec;
 use toml::de::DeTable;
 
@@ -30,6 +30,7 @@ use crate::plans::PlanRule;
 use crate::request::key::KeySpec;
 use crate::request::known_fields::KnownFields;
 use crate::request::route::RouteTable;
+use crate::request::value::OF_MCP;
 use crate::settings::{
     Action, AdminSpec, AnswerSpec, Balance, DecideSpec, HeaderChanges, JwtSpec, LimitSpec, LogSpec,
     NO_ROUTE, RouteSpec, ServerSpec, Settings, StoreSpec, TestCase, TraceSpec, UpstreamSpec,
@@ -176,13 +177,17 @@ impl<'c> Sections<'c> {
         read_bodies(&mut no_route, &on, plans.as_deref());
         let conditions = || matchers.iter().map(|(_, conditions)| conditions);
         let methods = conditions().flat_map(|it| it.methods.iter().cloned()).collect();
-        let known_fields = KnownFields::of(conditions().flat_map(|it| &it.headers).map(|it| &it.0));
+        let named = || conditions().flat_map(|it| &it.headers).map(|it| &it.0);
+        let is_named = |coded: &&HeaderName| named().any(|name| name == *coded);
+        let coded_conditions = OF_MCP.iter().filter(is_named).cloned().collect();
+        let known_fields = KnownFields::of(named());
         let mut settings = Settings {
             methods,
             known_fields,
             server: self.server,
             upstreams: upstreams.collect::<Option<_>>()?,
             limits: on.into_iter().map(Arc::new).collect(),
+            coded_conditions,
             plans,
             off,
             no_route,

@@ -90,6 +90,7 @@ fn wrong_part(head: &BadHead) -> (&'static str, Option<usize>) {
         BadHead::Length => ("content-length", None),
         BadHead::TooLarge { route, .. } => ("content-length", Some(*route)),
         BadHead::MethodCase | BadHead::NeverServed(_) => ("method", None),
+        BadHead::CodedName => ("mcp-name", None),
         BadHead::Path(_) => ("path", None),
     }
 }

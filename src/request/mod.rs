@@ -17,7 +17,7 @@ pub mod route;
 pub(crate) mod site;
 pub(crate) mod target;
 pub(crate) mod trace;
-mod value;
+pub(crate) mod value;
 
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};

@@ -92,6 +92,8 @@ pub struct Settings {
     pub(crate) methods: HashSet<Method>,
     /// The fields of a request that the proxy reads, writes or removes.
     pub(crate) known_fields: KnownFields,
+    /// The headers by which routes are chosen and whose values may be encoded.
+    pub(crate) coded_conditions: Vec<HeaderName>,
     /// Whose tokens are believed, in the file's order.
     pub jwt: Vec<Arc<JwtSpec>>,
     /// Where buckets live.

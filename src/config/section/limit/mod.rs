@@ -53,7 +53,7 @@ pub(crate) static LIMIT: Shape =
 #[rustfmt::skip]
 pub(crate) static SETTINGS: SettingList<Spec> = &[
     field("key", Kind::KEY_SOURCES, Value("[]"),
-        "the parts of the key by which the limit counts: `\"ip\"`, `\"path\"`, `\"method\"`, `\"host\"`, `\"route\"`, `\"header:NAME\"`, `\"cookie:NAME\"`, `\"query:NAME\"`, `\"param:NAME\"`, `\"cert\"` (the subject of the client's certificate, as in `CN=alice,O=Example`), `\"jwt:CLAIM\"` (a claim of a verified token, see `[jwt.NAME]`), `\"body:NAME\"` (a field of a JSON body, nested by dots, or of a form, up to 64 KiB); `[]` is one bucket for all; `\"header:x-api-key | ip\"` is the first of them that the request has, and values of different ones never meet"),
+        "the parts of the key by which the limit counts: `\"ip\"`, `\"path\"`, `\"method\"`, `\"host\"`, `\"route\"`, `\"header:NAME\"` (of `mcp-name` and `mcp-method` the text that `=?base64?…?=` encodes), `\"cookie:NAME\"`, `\"query:NAME\"`, `\"param:NAME\"`, `\"cert\"` (the subject of the client's certificate, as in `CN=alice,O=Example`), `\"jwt:CLAIM\"` (a claim of a verified token, see `[jwt.NAME]`), `\"body:NAME\"` (a field of a JSON body, nested by dots, or of a form, up to 64 KiB); `[]` is one bucket for all; `\"header:x-api-key | ip\"` is the first of them that the request has, and values of different ones never meet"),
     setting(at!("missing", key.missing), Kind::Word(spellings::<Missing>), Value("\"shared\""),
         "a request without that header, cookie …: one bucket for all of them, no limit, or 400 (401 if it is a claim or `authorization`)"),
     field("algorithm", Kind::Word(spellings::<Family>), Value("\"token-bucket\""), "how it counts"),

@@ -2,6 +2,7 @@
 
 mod address;
 mod bodies;
+mod mcp;
 mod parts;
 mod spellings;
 
