@@ -2,8 +2,10 @@
 //!
 //! A [`Refusal`] is the reason for which tidegate answers in place of an API, and `refusal` has its meaning.
 //! [`Answers::respond`] is the only place that turns a refusal into a response. `rejection` composes the responses to
-//! throttled clients, `quotas` the `ratelimit` fields. `protocol` and `grpc` have the forms.
+//! throttled clients, `quotas` the `ratelimit` fields. `cors` lets pages of other origins read the answers. `protocol` and
+//! `grpc` have the forms.
 
+mod cors;
 pub(crate) mod grpc;
 pub(crate) mod protocol;
 mod quotas;
@@ -24,7 +26,7 @@ use self::rejection::{GRPC_RETRY_PUSHBACK_MS, RejectionContent, Rejections};
 use self::response::{NO_STORE, OwnResponse, own, trailers_only};
 use crate::limit::decision::{whole_milliseconds, whole_seconds};
 use crate::request::key::{KeyError, TokenFault};
-use crate::settings::{AnswerSpec, RouteSpec};
+use crate::settings::{RouteSpec, Settings};
 use crate::throttle::{Quota, Refused};
 use crate::upstream::{QueueError, TIDEGATE_OVERLOAD, UpstreamError};
 
@@ -41,23 +43,27 @@ pub(crate) const BEARER: HeaderValue = HeaderValue::from_static("Bearer");
 /// One worker's own answers under the same settings, with what is kept of them.
 #[derive(Debug)]
 pub(crate) struct Answers {
-    /// `[reject]`, for limits without their own.
-    reject: Arc<AnswerSpec>,
+    settings: Arc<Settings>,
     rejections: Rejections,
     fields: QuotaFields,
 }
 
 impl Answers {
     /// Nothing was answered yet.
-    pub(crate) fn new(reject: Arc<AnswerSpec>) -> Self {
-        Self { reject, rejections: Rejections::new(), fields: QuotaFields::new() }
+    pub(crate) fn new(settings: Arc<Settings>) -> Self {
+        Self { settings, rejections: Rejections::new(), fields: QuotaFields::new() }
     }
 
-    /// Writes what the limits say about a request that passes.
-    pub(crate) fn write_quotas(&self, headers: &mut HeaderMap, quotas: &[Quota<'_>]) {
-        if !quotas.is_empty() {
-            self.fields.write(headers, quotas, &self.reject);
+    /// Writes what the limits say about a request that passes. Returns the names of the fields that are ours now.
+    pub(crate) fn write_quotas(
+        &self,
+        headers: &mut HeaderMap,
+        quotas: &[Quota<'_>],
+    ) -> &'static [HeaderName] {
+        if quotas.is_empty() {
+            return &[];
         }
+        self.fields.write(headers, quotas, &self.settings.reject)
     }
 
     /// The ID of a rejection, and what its answer says in words. `None` if no limit rejects the request.
@@ -70,23 +76,29 @@ impl Answers {
         let Refusal::Limits(Refused::Throttled { answer: spec, rejection, .. }) = refusal else {
             return None;
         };
-        let content = RejectionContent::new(protocol, [spec, &self.reject], rejection, quotas);
+        let content =
+            RejectionContent::new(protocol, [spec, &self.settings.reject], rejection, quotas);
         Some((rejection.id, content.detail()))
     }
 
     /// Answers a request that was refused. `quotas` is what the limits say to the client. The route is `None` if
-    /// it is not known.
+    /// it is not known. `origin` is as in [`Self::open`].
     pub(crate) fn respond(
         &self,
         refusal: &Refusal<'_>,
         quotas: &[Quota<'_>],
         protocol: Protocol,
         route: Option<&RouteSpec>,
+        origin: Option<&HeaderValue>,
     ) -> OwnResponse {
         let mut answer = match refusal {
             Refusal::Limits(Refused::Throttled { answer: spec, rejection, .. }) => {
-                let content =
-                    RejectionContent::new(protocol, [spec, &self.reject], rejection, quotas);
+                let content = RejectionContent::new(
+                    protocol,
+                    [spec, &self.settings.reject],
+                    rejection,
+                    quotas,
+                );
                 self.rejections.answer(&content, rejection.id)
             }
             _ => {
@@ -94,17 +106,17 @@ impl Answers {
                 if !matches!(refusal, Refusal::Limits(_)) {
                     // If limits were asked, they let the request pass. Its tokens are spent, so the answer says how
                     // many are left.
-                    write_quotas(answer.headers_mut(), quotas, &self.reject, None);
+                    write_quotas(answer.headers_mut(), quotas, &self.settings.reject, None);
                 }
                 answer
             }
         };
         if let Some(changes) = route.and_then(|route| route.options().response.as_ref()) {
-            // A page of another site can read a 429 and its `retry-after` only if CORS fields allow it.
             changes.apply(answer.headers_mut());
             // A route may let caches keep the answers of its API, but never an error.
             answer.headers_mut().insert(CACHE_CONTROL, NO_STORE);
         }
+        self.open(answer.headers_mut(), origin);
         answer
     }
 }

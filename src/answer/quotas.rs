@@ -13,6 +13,10 @@ use crate::reading::listed;
 use crate::settings::{AnswerSpec, LimitSpec};
 use crate::throttle::Quota;
 
+/// The fields about limits: the lists, then those that show one limit.
+pub(super) static FIELDS: [HeaderName; 5] =
+    [RATELIMIT_POLICY, RATELIMIT, X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING, X_RATELIMIT_RESET];
+
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
@@ -31,18 +35,20 @@ const X_RATELIMIT_MORE: [HeaderName; 2] = [
 /// whole seconds.
 ///
 /// The API may have written such fields about its own limits. The client must keep to these too, so they
-/// are never made more generous: the lists get our members beside the API's.
+/// are never made more generous: the lists get our members beside the API's. Returns the names of the fields that are
+/// ours now.
 pub(crate) fn write_quotas(
     headers: &mut HeaderMap,
     quotas: &[Quota<'_>],
     default: &AnswerSpec,
     retry_after: Option<u64>,
-) {
+) -> &'static [HeaderName] {
     let fields = |quota: &Quota<'_>| quota.limit.reject.as_deref().unwrap_or(default).headers;
     let shown = quotas.iter().filter(|quota| fields(quota).ratelimit);
     let shown = shown.map(|it| (&it.limit.name, it.figures(), it.outcome.passes()));
     let [policy, state] = quota_fields(shown, retry_after);
-    if !policy.is_empty() {
+    let (has_lists, mut has_one) = (!policy.is_empty(), false);
+    if has_lists {
         headers.append(RATELIMIT_POLICY, value(&policy));
         headers.append(RATELIMIT, value(&state));
     }
@@ -60,7 +66,9 @@ pub(crate) fn write_quotas(
             Some(seconds) => drop(headers.insert(X_RATELIMIT_RESET, seconds.into())),
             None => drop(headers.remove(X_RATELIMIT_RESET)),
         }
+        has_one = true;
     }
+    &FIELDS[if has_lists { 0 } else { 2 }..if has_one { FIELDS.len() } else { 2 }]
 }
 
 /// Whether the API's own `x-ratelimit-*` leave more than `ours`, or are not there. If the API does not say clearly what
@@ -130,7 +138,7 @@ impl QuotaFields {
         headers: &mut HeaderMap,
         quotas: &[Quota<'_>],
         default: &AnswerSpec,
-    ) {
+    ) -> &'static [HeaderName] {
         let [quota] = quotas else { return write_quotas(headers, quotas, default, None) };
         let answer = quota.limit.reject.as_deref().unwrap_or(default);
         if !answer.headers.ratelimit || answer.headers.x_ratelimit {
@@ -147,6 +155,7 @@ impl QuotaFields {
         let mut state = QuotaText::from_slice(&kept.state);
         write_state(&mut state, quota.remaining, reset(quota, None));
         headers.append(RATELIMIT, value(&state));
+        &FIELDS[..2]
     }
 }
 

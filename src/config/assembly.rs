@@ -21,8 +21,8 @@ use super::section::test_case::TEST;
 use super::section::trace::TRACE;
 use super::section::values::{Named, Names};
 use super::section::{
-    REJECT, ROOT, admin, answer, decide, jwt, limit, log, plans, route, server, store, test_case,
-    trace, upstream,
+    REJECT, ROOT, admin, answer, cors, decide, jwt, limit, log, plans, route, server, store,
+    test_case, trace, upstream,
 };
 use crate::limit::Mode;
 use crate::limit::name::Name;
@@ -32,8 +32,9 @@ use crate::request::known_fields::KnownFields;
 use crate::request::route::RouteTable;
 use crate::request::value::OF_MCP;
 use crate::settings::{
-    Action, AdminSpec, AnswerSpec, Balance, DecideSpec, HeaderChanges, JwtSpec, LimitSpec, LogSpec,
-    NO_ROUTE, RouteSpec, ServerSpec, Settings, StoreSpec, TestCase, TraceSpec, UpstreamSpec,
+    Action, AdminSpec, AnswerSpec, Balance, CorsSpec, DecideSpec, HeaderChanges, JwtSpec,
+    LimitSpec, LogSpec, NO_ROUTE, RouteSpec, ServerSpec, Settings, StoreSpec, TestCase, TraceSpec,
+    UpstreamSpec,
 };
 
 /// The help for a file without routes. An empty file is an error too: it must not replace a configuration
@@ -67,6 +68,7 @@ pub(super) struct Sections<'c> {
     pub(super) names: Vec<Arc<str>>,
     store: StoreSpec,
     reject: AnswerSpec,
+    pub(super) cors: Option<CorsSpec>,
     log: LogSpec,
     admin: AdminSpec,
     trace: TraceSpec,
@@ -92,6 +94,7 @@ impl<'c> Sections<'c> {
             store::build(root.table("store", &STORE));
         let reject = root.table("reject", &REJECT);
         let reject = read(answer::SETTINGS, reject, AnswerSpec::default());
+        let cors = cors::build(&mut root);
         let log = read(log::SETTINGS, root.table("log", &LOG), LogSpec::default());
         let decide = decide::build(root.table("decide", &DECIDE), &server, &mut taken);
         let admin = admin::build(root.table("admin", &ADMIN), &mut taken);
@@ -144,6 +147,7 @@ impl<'c> Sections<'c> {
             names,
             store,
             reject,
+            cors,
             log,
             admin,
             trace,
@@ -183,11 +187,11 @@ impl<'c> Sections<'c> {
         let known_fields = KnownFields::of(named());
         let mut settings = Settings {
             methods,
+            coded_conditions,
             known_fields,
             server: self.server,
             upstreams: upstreams.collect::<Option<_>>()?,
             limits: on.into_iter().map(Arc::new).collect(),
-            coded_conditions,
             plans,
             off,
             no_route,
@@ -196,6 +200,7 @@ impl<'c> Sections<'c> {
             jwt,
             store: self.store,
             reject: Arc::new(self.reject),
+            cors: self.cors,
             log: self.log,
             admin: self.admin,
             decide: self.decide.0,

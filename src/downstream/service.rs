@@ -4,7 +4,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::rc::Rc;
 
 use futures_util::future::{Either, FutureExt as _, ready};
-use http::{HeaderMap, Method, Request, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
@@ -63,7 +63,8 @@ impl Service {
         answering.map(move |answered| {
             answered.unwrap_or_else(|_| {
                 let method = if is_head { &Method::HEAD } else { &Method::GET };
-                let mut answer = self.own(&Refusal::Panic, protocol, method);
+                let origin = client.origin_of_panic.take();
+                let mut answer = self.own(&Refusal::Panic, protocol, method, origin.as_deref());
                 if !client.phase.is_multiplexed() {
                     client.phase.lingers.set(true);
                     response::close(&mut answer, version);
@@ -87,7 +88,10 @@ impl Service {
         fault: HeadFault,
     ) -> Answer {
         let (method, headers) = (request.method(), request.headers());
-        let answer = self.own(&Refusal::Head(fault), self.protocol(method, headers), method);
+        let cors = &self.context().active().settings.cors;
+        let origin = cors.as_ref().and_then(|cors| cors.granted(headers));
+        let protocol = self.protocol(method, headers);
+        let answer = self.own(&Refusal::Head(fault), protocol, method, origin.as_ref());
         let address = client.peer.address.as_client();
         let malformed = &self.context().active().error_log.malformed;
         malformed.count(fault.to_string(), address, Instant::now());
@@ -103,8 +107,15 @@ impl Service {
     }
 
     /// The answer to a request that meets no route.
-    fn own(&self, refusal: &Refusal<'_>, protocol: Protocol, method: &Method) -> Answer {
-        let answer = self.context().active().answers.respond(refusal, &[], protocol, None);
+    fn own(
+        &self,
+        refusal: &Refusal<'_>,
+        protocol: Protocol,
+        method: &Method,
+        origin: Option<&HeaderValue>,
+    ) -> Answer {
+        let active = self.context().active();
+        let answer = active.answers.respond(refusal, &[], protocol, None, origin);
         let mut answer = answer.map(ResponseBody::whole);
         withhold_body(&mut answer, method);
         answer

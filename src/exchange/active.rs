@@ -42,7 +42,7 @@ impl Active {
         metrics: Arc<WorkerMetrics>,
     ) -> Self {
         let counters = RouteCounters::new(settings.routes.len());
-        let answers = Answers::new(settings.reject.clone());
+        let answers = Answers::new(settings.clone());
         Self { settings, upstreams, tokens, counters, metrics, answers, error_log, spans }
     }
 

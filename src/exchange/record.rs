@@ -62,6 +62,8 @@ pub(crate) struct RequestRecord {
     pub(crate) sent: u64,
     /// The request ID, if the file names a header for it.
     pub(crate) request_id: Option<Box<HeaderValue>>,
+    /// What [`CorsSpec::granted`](crate::settings::CorsSpec::granted) says of the request.
+    origin: Option<Box<HeaderValue>>,
     pub(crate) protocol: Protocol,
     /// The form of the call, if another proxy asks for a decision about the request.
     pub(crate) via: Option<&'static str>,
@@ -106,6 +108,8 @@ impl RequestRecord {
                 answer: None,
             })
         });
+        let cors = active.settings.cors.as_ref();
+        let origin = cors.and_then(|cors| cors.granted(&head.headers)).map(Box::new);
         let request_id = request_id::name(clock, server, trusted, *began, &mut head.headers);
         Self {
             client: client.clone(),
@@ -122,6 +126,7 @@ impl RequestRecord {
             body_end: BodyEnd::default(),
             sent: 0,
             request_id,
+            origin,
             protocol: *protocol,
             via,
             is_silent: false,
@@ -186,9 +191,16 @@ impl RequestRecord {
             }
             _ => {}
         }
-        let answer = self.active.answers.respond(refusal, quotas, self.protocol, self.route());
+        let (protocol, route) = (self.protocol, self.route());
+        let answer = self.active.answers.respond(refusal, quotas, protocol, route, self.origin());
         self.status = answer.status();
         answer
+    }
+
+    /// The origin whose page may read an answer of tidegate's own, as [`Answers::open`](crate::answer::Answers::open)
+    /// writes it.
+    pub(crate) fn origin(&self) -> Option<&HeaderValue> {
+        self.origin.as_deref()
     }
 
     /// The route of the request, if one was found.
@@ -368,6 +380,7 @@ impl Drop for RequestRecord {
     fn drop(&mut self) {
         if self.status == client_gone() && thread::panicking() {
             self.status = StatusCode::INTERNAL_SERVER_ERROR;
+            self.client.origin_of_panic.replace(self.origin.take());
         }
         let now = Instant::now();
         let duration = now.saturating_duration_since(self.began);

@@ -182,9 +182,14 @@ impl Proxy {
         };
         record.permit.answered(answer.status(), answer.headers());
         // The last changes to the answer of a request that the limits let pass.
-        active.answers.write_quotas(answer.headers_mut(), quotas);
+        let (answers, headers) = (&active.answers, answer.headers_mut());
+        let ours = answers.write_quotas(headers, quotas);
         if let Some(changes) = &options.response {
-            changes.apply(answer.headers_mut());
+            changes.apply(headers);
+        }
+        match &route.action {
+            Action::Forward { .. } => answers.expose(headers, ours),
+            _ => answers.open(headers, record.origin()),
         }
         if let Some(rate) = options.response_rate {
             answer.body_mut().pace(rate);

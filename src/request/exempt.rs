@@ -44,6 +44,11 @@ impl Exempt {
         self.0.as_ref().is_some_and(|exemptions| !exemptions.networks.is_empty())
     }
 
+    /// Whether requests with this method are exempt.
+    pub(crate) fn has_method(&self, method: &Method) -> bool {
+        self.0.as_ref().is_some_and(|exemptions| exemptions.methods.contains(method))
+    }
+
     /// The headers that may make a request exempt.
     pub(crate) fn headers(&self) -> impl Iterator<Item = &HeaderName> {
         self.0.iter().flat_map(|exemptions| &exemptions.headers).map(|(name, _)| name)
@@ -54,12 +59,12 @@ impl Exemptions {
     fn cover(&self, request: &View<'_>) -> bool {
         self.networks.contain(request.client)
             || self.paths.has(request.path)
+            || self.methods.contains(request.method)
             || self.has_one_of(request.headers)
     }
 
     /// Whether the request has one of the headers. Walks through the shorter of the two lists, and searches the other
     /// one.
-            || self.methods.contains(request.method)
     fn has_one_of(&self, headers: &HeaderMap) -> bool {
         if self.headers.len() <= headers.len() {
             return self.headers.iter().any(|header| value::is_there(headers, header));
@@ -94,19 +99,19 @@ mod tests {
             Exempt::from(Exemptions {
                 networks: Networks::from_iter(["10.0.0.0/8".parse().expect("a network")]),
                 paths: RouteTable::new(paths.clone().collect()),
+                methods: vec![Method::OPTIONS],
                 headers: more.chain([header("secret")]).collect(),
             })
         };
         let one_and_many = [exempt(&[]), exempt(&["x-z", "x-b", "x-y", "a"])];
         for (name, client, path, value, expected) in [
-                methods: vec![Method::OPTIONS],
             ("none", "203.0.113.7", "/a", "x", false),
+            ("OPTIONS", "203.0.113.7", "/a", "x", true),
             ("client", "10.1.1.1", "/a", "x", true),
             ("mapped client", "::ffff:10.1.1.1", "/a", "x", true),
             ("client behind NAT64", "64:ff9b::10.1.1.1", "/a", "x", true),
             ("path", "203.0.113.7", "/%68ealthz;x", "x", true),
             ("path below", "203.0.113.7", "/healthz/", "x", false),
-            ("OPTIONS", "203.0.113.7", "/a", "x", true),
             ("rest", "203.0.113.7", "/s/a", "x", true),
             ("header", "203.0.113.7", "/a", "secret", true),
             ("header with blanks", "203.0.113.7", "/a", "secret\t", true),

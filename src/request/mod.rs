@@ -11,6 +11,7 @@ pub(crate) mod line;
 pub(crate) mod method;
 pub(crate) mod name;
 pub(crate) mod network;
+pub(crate) mod origin;
 pub(crate) mod overrides;
 pub mod path;
 pub mod route;

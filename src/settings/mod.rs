@@ -6,6 +6,7 @@
 
 mod answer;
 mod calendar;
+mod cors;
 mod counting;
 mod estimate;
 mod figures;
@@ -35,6 +36,7 @@ use http::{HeaderName, Method};
 pub use self::answer::AnswerSpec;
 pub(crate) use self::answer::{AnswerBody, AnswerHeaders, BodyTemplate, TemplatePiece};
 pub(crate) use self::calendar::Zone;
+pub(crate) use self::cors::CorsSpec;
 pub(crate) use self::counting::{
     CountingKind, FiguresError, WantedFigures, WindowLength, WindowStart, window_rate,
 };
@@ -90,16 +92,18 @@ pub struct Settings {
     pub table: RouteTable,
     /// The methods that routes name, each once.
     pub(crate) methods: HashSet<Method>,
-    /// The fields of a request that the proxy reads, writes or removes.
-    pub(crate) known_fields: KnownFields,
     /// The headers by which routes are chosen and whose values may be encoded.
     pub(crate) coded_conditions: Vec<HeaderName>,
+    /// The fields of a request that the proxy reads, writes or removes.
+    pub(crate) known_fields: KnownFields,
     /// Whose tokens are believed, in the file's order.
     pub jwt: Vec<Arc<JwtSpec>>,
     /// Where buckets live.
     pub store: StoreSpec,
     /// The answer to a throttled client if a limit has none.
     pub(crate) reject: Arc<AnswerSpec>,
+    /// Which pages may read tidegate's own answers. `None` without `[cors]`.
+    pub(crate) cors: Option<CorsSpec>,
     /// What is logged, and how.
     pub(crate) log: LogSpec,
     /// The admin endpoint.

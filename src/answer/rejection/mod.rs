@@ -34,7 +34,7 @@ const ABNORMAL_USAGE: [&str; 2] = [
 ];
 
 /// The wait in milliseconds. The clients of some providers of language models read it before `retry-after`.
-const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
+pub(super) const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 
 /// The wait of a gRPC client in milliseconds. A negative number says that it should not try again (proposal A6 of
 /// grpc/proposal).

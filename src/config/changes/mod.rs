@@ -55,7 +55,7 @@ pub(crate) fn diff(
     changes.limits([old, new], named(was.get("limits")), named(is.get("limits")));
     changes.named("route ", routes(old, was), routes(new, is));
     changes.named("jwt.", named(was.get("jwt")), named(is.get("jwt")));
-    for section in ["plans", "store", "reject", "log", "trace"] {
+    for section in ["plans", "store", "reject", "cors", "log", "trace"] {
         changes.section(section, was, is);
     }
     // A token that the file has lost may still be in force, see `server/adopt.rs`. Then nothing has changed. The

@@ -4,6 +4,7 @@
 mod goals;
 mod keys;
 mod plans;
+mod preflights;
 
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
@@ -38,6 +39,7 @@ impl Sections<'_> {
         self.reports_to_nobody();
         self.addresses_in_headers();
         self.goals_without_meaning();
+        self.counted_preflights();
         if self.is_server_right {
             self.sources_without_values();
         }

@@ -6,6 +6,7 @@
 
 pub(super) mod admin;
 pub(super) mod answer;
+pub(super) mod cors;
 pub(super) mod decide;
 pub(super) mod headers;
 pub(super) mod jwt;
@@ -25,6 +26,7 @@ pub(super) mod values;
 
 use self::admin::ADMIN;
 pub(super) use self::answer::REJECT;
+use self::cors::CORS;
 use self::decide::DECIDE;
 use self::log::LOG;
 use self::plans::PLANS;
@@ -49,6 +51,7 @@ static OF_ROOT: SettingList<()> = &[
     field("jwt", Kind::Named(&jwt::JWT), Words("none"), "whose tokens are believed: limits count by their claims"),
     field("store", Kind::Table(&STORE), Table, "where buckets live"),
     field("reject", Kind::Table(&REJECT), Table, "the answer to a throttled client"),
+    field("cors", Kind::Table(&CORS), Words("none"), "which pages of other sites may read tidegate's own answers"),
     field("log", Kind::Table(&LOG), Table, "what is logged, and how"),
     field("admin", Kind::Table(&ADMIN), Table, "health checks and metrics"),
     field("decide", Kind::Table(&DECIDE), Table, "where other proxies ask for decisions"),

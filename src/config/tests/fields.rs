@@ -26,6 +26,7 @@ fn assert_same(one: &Loaded, other: &Loaded, what: &str) {
     assert_eq!(one.routes, other.routes, "{what}");
     assert_eq!(one.store, other.store, "{what}");
     assert_eq!(one.reject, other.reject, "{what}");
+    assert_eq!(one.cors, other.cors, "{what}");
     assert_eq!(one.log, other.log, "{what}");
     assert_eq!(one.admin, other.admin, "{what}");
     assert_eq!(one.decide, other.decide, "{what}");
@@ -110,9 +111,9 @@ fn every_field_of_the_list_is_read() {
                 (_, "key" | "hash_key" | "share_by", _) => "[\"ip\"]",
                 (_, "max_requests", _) => "5",
                 (_, "keys", _) => "\"http://127.0.0.1:1/keys\"",
-                (_, "algorithms", _) => "[\"RS256\"]",
                 (_, "origins", _) => "[\"https://a.test\"]",
                 (_, "method", _) => "[\"OPTIONS\"]",
+                (_, "algorithms", _) => "[\"RS256\"]",
                 (_, "remove", _) => "[\"x-a\"]",
                 (_, "listen", _) => "\"127.0.0.1:1\"",
                 (_, "url", _) if shape.title == "[store]" => "\"memory:\"",

@@ -9,6 +9,7 @@ use std::path::Path;
 use super::super::reader::{Fallback, Field, Kind, Shape};
 use super::super::schema::whose_field;
 use super::super::section::admin::ADMIN;
+use super::super::section::cors::CORS;
 use super::super::section::decide::DECIDE;
 use super::super::section::headers::HEADERS;
 use super::super::section::jwt::{JWT, SECRET};
@@ -33,7 +34,7 @@ const BEGIN: &str = "<!-- reference: begin -->\n";
 const END: &str = "<!-- reference: end -->";
 
 /// The tables of the file and their headings, in the order of docs/reference.md.
-pub(super) const TABLES: [(&Shape, &str); 32] = [
+pub(super) const TABLES: [(&Shape, &str); 33] = [
     (&SERVER, "`[server]`"),
     (&SERVER_TLS, "`tls` of `[server]`"),
     (&CERTIFICATE, "One of `certificates`"),
@@ -59,6 +60,7 @@ pub(super) const TABLES: [(&Shape, &str); 32] = [
     (&SECRET, "`keys` of `[jwt.NAME]`, as a table"),
     (&STORE, "`[store]`"),
     (&REJECT, "`[reject]`"),
+    (&CORS, "`[cors]`"),
     (&LOG, "`[log]`"),
     (&ADMIN, "`[admin]`"),
     (&DECIDE, "`[decide]`"),

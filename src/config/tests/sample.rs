@@ -57,6 +57,7 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
         }
         "candidate" | "a plan" => vec![inline("rate = \"100/s\"")],
         "[plans]" => vec![inline("by = \"ip\"")],
+        "[cors]" => vec![inline("origins = [\"https://a.test\"]")],
         "overrides" => vec![inline("key = [\"*\"]"), inline("rate = \"100/s\"")],
         "server.tls" => {
             vec![inline("listen = \"127.0.0.1:2\""), certificates(), pem("client_ca", "ca.pem")]

@@ -8,6 +8,7 @@ mod socket;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
+use http::HeaderValue;
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
@@ -52,6 +53,8 @@ pub(crate) struct ClientConnection {
     switched: RefCell<Option<Box<Switched>>>,
     /// What the client has sent in place of a request, where hyper's error does not say it.
     pub(crate) head_fault: Cell<Option<&'static str>>,
+    /// Whose page may read the answer to a request that has panicked, until it is answered.
+    pub(crate) origin_of_panic: RefCell<Option<Box<HeaderValue>>>,
 }
 
 impl ClientConnection {
@@ -76,6 +79,7 @@ impl ClientConnection {
             tasks,
             switched: RefCell::default(),
             head_fault: Cell::default(),
+            origin_of_panic: RefCell::default(),
         }
     }
 

@@ -114,7 +114,7 @@ impl Conditions {
         (conditions, Reverse(host_length), headers, self.methods.len(), route)
     }
 
-    pub(super) fn allow_method(&self, method: &Method) -> bool {
+    pub(crate) fn allow_method(&self, method: &Method) -> bool {
         self.methods.is_empty() || self.methods.contains(method)
     }
 

@@ -415,3 +415,48 @@ fn nginx_and_traefik_name_the_client_in_one_field_whatever_the_servers_is() {
         assert_eq!(as_traefik(&mut asking, "/a/b", &client).status, 429, "{header}");
     }
 }
+
+/// Whoever forwards the request gives this answer to the client, and a browser may be the client.
+#[test]
+fn a_page_of_another_origin_can_read_the_answer_to_its_request() {
+    let proxy = deciding(
+        "",
+        "[cors]\norigins = [\"https://*.page.test\"]\n[limits.all]\nkey = []\nrate = \"0/s\"\n\
+         [[routes]]\npath = \"/a\"\nlimits = [\"all\"]\n[[routes]]\npath = \"/free\"\n",
+    );
+    let address = asked_at(&proxy);
+    let mut caller = Connection::open(address);
+    let traefik = |caller: &mut Connection, path: &str, origin| {
+        as_traefik(caller, path, &[("origin", origin)])
+    };
+    let nginx = |path: &str, origin| {
+        let fields = [("x-original-method", "GET"), ("x-original-uri", path), ("origin", origin)];
+        Connection::open(address).get("/auth-request", &fields)
+    };
+    let (page, stranger) = ("https://a.page.test", "https://stranger.test");
+    for (path, is_refused) in [("/a", true), ("/a%2fb", true), ("/free", false)] {
+        for (origin, told) in [(page, Some(page)), (stranger, None)] {
+            for reply in [traefik(&mut caller, path, origin), nginx(path, origin)] {
+                assert_eq!(reply.status >= 400, is_refused, "{path} {reply:?}");
+                let allowed = reply.header("access-control-allow-origin");
+                assert_eq!(allowed.as_deref(), told.filter(|_| is_refused), "{path} {reply:?}");
+                let vary = is_refused.then_some("origin");
+                assert_eq!(reply.header("vary").as_deref(), vary, "{path} {reply:?}");
+                let exposed = reply.header("access-control-expose-headers");
+                let names =
+                    (told.is_some() && path == "/a").then_some("ratelimit-policy, ratelimit");
+                assert_eq!(exposed.as_deref(), names, "{path} {reply:?}");
+            }
+        }
+    }
+    let asked = json!({ "path": "/a", "headers": { "origin": page } }).to_string();
+    let checked = caller.request("POST", "/check", &[], asked.as_bytes()).json();
+    assert_eq!(checked["headers"]["access-control-allow-origin"], page, "{checked}");
+    let answer =
+        super::envoy::answer_to(&mut Client::open(address), &[("path", "/a"), ("origin", page)]);
+    let told =
+        |name: &str| answer.iter().find(|(field, _)| field == name).map(|(_, it)| it.as_str());
+    assert_eq!(told("access-control-allow-origin"), Some(page), "{answer:?}");
+    assert_eq!(told("access-control-expose-headers"), Some("ratelimit-policy, ratelimit"));
+    assert_eq!(told("vary"), Some("origin"));
+}

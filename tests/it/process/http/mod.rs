@@ -1,6 +1,7 @@
 //! How requests and answers come and go, in every version of HTTP.
 
 mod answers;
+mod cors;
 mod grpc;
 mod hostile;
 mod http1;

@@ -35,7 +35,7 @@ fn proxy(api: &Upstream) -> Tidegate {
     Proxy::of_one_worker(api)
         .server("max_header_size = \"1MiB\"")
         .admin()
-        .section("[log]\naccess = true")
+        .section("[log]\naccess = true\n[cors]\norigins = [\"https://page.test\"]")
         .route("path = \"/{*rest}\"")
         .route(&format!("path = \"/adds\"\n[routes.request_headers.add]\n{added}"))
         .start()
@@ -64,7 +64,9 @@ fn a_panic_ends_its_request_alone_and_is_a_line_of_the_log() {
     let api = Upstream::echoing();
     let mut proxy = proxy(&api);
     let mut client = Connection::open(proxy.address);
-    let reply = client.get("/adds", &[]);
+    let reply = client.get("/adds", &[("origin", "https://page.test")]);
+    let origin = reply.header("access-control-allow-origin");
+    assert_eq!(origin.as_deref(), Some("https://page.test"));
     assert_eq!((reply.status, reply.header("connection").as_deref()), (500, Some("close")));
     assert_eq!(reply.json()["status"], 500);
     let mut client = Frames::open(proxy.address, &[]);

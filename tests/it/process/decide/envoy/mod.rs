@@ -185,6 +185,12 @@ pub(super) fn status_of(client: &mut Client, path: &str, address: &str) -> u16 {
     }
 }
 
+/// The fields that the client of a request with these entries is to get.
+pub(super) fn answer_to(client: &mut Client, entries: &[(&str, &str)]) -> Vec<(String, String)> {
+    let fields = ask(client, &[descriptor(entries)]).response_headers_to_add;
+    fields.into_iter().map(|field| (field.key, field.value)).collect()
+}
+
 fn open(proxy: &Tidegate) -> Client {
     Client::open(asked_at(proxy))
 }

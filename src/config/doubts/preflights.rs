@@ -1,0 +1,62 @@
+//! Doubts about limits that stop preflights: the requests by which a browser asks the API whether a page of another
+//! origin may send its own (Fetch standard, "CORS-preflight request"). A page is not told why one of them failed.
+
+use std::collections::HashSet;
+
+use http::Method;
+
+use crate::config::assembly::Sections;
+use crate::config::section::limit::LimitDraft;
+use crate::config::section::route::RouteDraft;
+use crate::limit::Mode;
+use crate::request::key::{KeySource, Missing};
+
+impl Sections<'_> {
+    /// Limits that count preflights, or refuse them because they lack a part of the key.
+    pub(super) fn counted_preflights(&self) {
+        if self.cors.is_none() {
+            return;
+        }
+        let path = |route: &RouteDraft| Some(route.pattern.as_ref()?.as_str().to_owned());
+        // A route for preflights alone has limits that are meant for them.
+        let own = self.routes.iter().filter(|it| it.conditions.methods == [Method::OPTIONS]);
+        let own: HashSet<_> = own.filter_map(path).collect();
+        // A preflight has none of the page's headers.
+        let routes = self.routes.iter().filter(|route| {
+            route.conditions.allow_method(&Method::OPTIONS)
+                && route.conditions.headers.is_empty()
+                && path(route).is_none_or(|path| !own.contains(&path))
+        });
+        let mut told = HashSet::new();
+        for (index, span) in self.everywhere.iter().chain(routes.flat_map(|it| &it.limits)) {
+            let limit = self.limits.get(*index).and_then(|limit| limit.value.as_ref());
+            let Some(LimitDraft { spec, sources, on: true, .. }) = limit else { continue };
+            if spec.mode != Mode::Enforce || spec.exempt.has_method(&Method::OPTIONS) {
+                continue;
+            }
+            let lacks = |part: &&KeySource| part.alternatives().iter().all(is_absent);
+            let title = match (sources.iter().map(|it| &it.0).find(lacks), spec.key.missing) {
+                (Some(_), Missing::Skip) => continue,
+                (Some(part), Missing::Reject) => {
+                    format!("\"{}\" refuses preflights: they have no `{part}`", spec.name)
+                }
+                _ => {
+                    format!("\"{}\" counts preflights: no page learns of a rejected one", spec.name)
+                }
+            };
+            if told.insert(*index) {
+                let expected = "expected `exempt = { method = [\"OPTIONS\"] }` in this limit, or a route for `OPTIONS` alone";
+                self.cx.warning(span, title, expected);
+            }
+        }
+    }
+}
+
+/// Whether a preflight lacks this part of a key: it has no credentials, and none of a page's own headers.
+fn is_absent(source: &KeySource) -> bool {
+    match source {
+        KeySource::Header(name) => !matches!(name.as_str(), "accept" | "origin" | "user-agent"),
+        KeySource::Cookie(_) | KeySource::Cert | KeySource::Jwt(_) | KeySource::Body(_) => true,
+        _ => false,
+    }
+}
