@@ -2,6 +2,9 @@
 
 use std::fs;
 
+use serde_json::json;
+
+use crate::support::browser::Browser;
 use crate::support::client::{Connection, Reply, get};
 use crate::support::http2::Client;
 use crate::support::proxy::Proxy;
@@ -240,4 +243,52 @@ fn a_reload_changes_who_may_read() {
     assert_eq!(told("https://one.test"), None);
     let line = proxy.log.wait("config reloaded", |_| true);
     assert_eq!(line["changed"][0], "cors.origins [https://one.test] -> [https://two.test]");
+}
+
+/// What a page is for: thirteen limiters had the fault that it sees a network error in place of "try again in 12 s".
+#[test]
+fn a_browser_shows_a_page_the_429_and_its_wait() {
+    let pages = Upstream::answering(|_| {
+        let page = "<!doctype html><p id=there>there</p>";
+        let length = page.len();
+        format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: {length}\r\n\r\n{page}"
+        )
+        .into_bytes()
+    });
+    let api = Upstream::answering(|_| {
+        b"HTTP/1.1 200 OK\r\naccess-control-allow-origin: *\r\naccess-control-allow-headers: *\r\n\
+          content-length: 2\r\n\r\n{}"
+            .to_vec()
+    });
+    let port = pages.address.port();
+    let proxy = Proxy::to(&api)
+        .limit(
+            "page",
+            "key = [\"header:origin\"]\nrate = \"1/h\"\nexempt = { method = [\"OPTIONS\"] }",
+        )
+        .section(&format!(
+            "[cors]\norigins = [\"http://app.localhost:{port}\", \"http://*.apps.localhost:*\"]"
+        ))
+        .start();
+    // Its own field makes the browser ask by a preflight first.
+    let fetch = format!(
+        "fetch('http://{}/a', {{ headers: {{ 'x-api-key': 'a' }} }}).then(async (it) => [it.status, \
+         (await it.json()).title ?? '', it.headers.has('ratelimit'), Number(it.headers.get('retry-after')) > 3000], \
+         (error) => [error.name])",
+        proxy.address
+    );
+    let title = "Request cannot be satisfied as assigned quota has been exceeded";
+    for (host, second) in [
+        ("app.localhost", json!([429, title, true, true])),
+        ("one.apps.localhost", json!([429, title, true, true])),
+        ("stranger.localhost", json!(["TypeError"])),
+    ] {
+        let mut page = Browser::open(&format!("http://{host}:{port}/"), 800, 600);
+        page.wait("#there", |text| text == "there");
+        assert_eq!(page.js(&fetch), json!([200, "", true, false]), "{host}");
+        assert_eq!(page.js(&fetch), second, "{host}");
+    }
+    let preflights = api.requests().iter().filter(|got| got.line.starts_with("OPTIONS")).count();
+    assert!(preflights >= 3, "{preflights}");
 }
