@@ -215,7 +215,7 @@ fn key(spec: &LimitSpec, path: &NormalPath<'_>, headers: &HeaderMap) -> Key {
         path,
         query: None,
         method: &Method::GET,
-        host: "api.example.com",
+        host: b"api.example.com",
         route: "/api/v0/things0/{id}",
         client: IpAddr::V4(Ipv4Addr::new(203, 0, 113, 7)),
         headers,

@@ -216,7 +216,7 @@ impl RequestReading<'_, '_> {
             query: self.query,
             method,
             methods: &self.settings.methods,
-            host: self.host.as_str(),
+            host: self.host.as_bytes(),
             route: &self.route.name,
             client: self.client.address,
             headers,

@@ -124,7 +124,7 @@ mod tests {
                 path: &path,
                 query: None,
                 method: &name.parse().unwrap_or(Method::GET),
-                host: "",
+                host: b"",
                 route: "",
                 client: client.parse().expect(client),
                 headers: &headers,

@@ -62,6 +62,11 @@ impl Host {
         }
     }
 
+    /// The normal form, as bytes.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
     /// The normal form; empty for an HTTP/1.0 request without a host.
     pub(crate) fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).unwrap_or_default()

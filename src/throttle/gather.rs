@@ -215,15 +215,19 @@ fn apply<'p>(
             beside.push(Claim::new(store, other, key.clone(), ask));
         }
         let ask = Ask { takes, ..ask(spec, algorithm, cost, request) };
-        let mut claim = Claim::new(store, spec, key, ask);
-        let banned = running.and_then(|running| running.banned);
-        if banned.is_some() {
-            claim.refuse(banned);
+        limits.push(RequestLimit::of(Claim::new(store, spec, key, ask)));
+        if let Some(limit) = limits.last_mut() {
+            (limit.key_name, limit.of) = (key_name, of);
+            if let Some(banned) = running.and_then(|running| running.banned) {
+                limit.is_banned = true;
+                limit.claim.refuse(Some(banned));
+            }
         }
-        let is_banned = banned.is_some();
-        limits.push(RequestLimit { key_name, of, is_banned, ..RequestLimit::of(claim) });
     }
-    limits.extend(candidate);
+    // `extend` would copy what is not there.
+    if let Some(candidate) = candidate {
+        limits.push(candidate);
+    }
     Ok(())
 }
 

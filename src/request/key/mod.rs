@@ -66,7 +66,7 @@ pub struct View<'r> {
     /// The methods that routes name. Such a method counts by its name, as a usual method does.
     pub methods: &'r HashSet<Method>,
     /// The host in its normal form.
-    pub host: &'r str,
+    pub host: &'r [u8],
     /// The route's name.
     pub route: &'r str,
     /// The client's address.

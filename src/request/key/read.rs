@@ -41,7 +41,7 @@ impl KeySource {
             Self::Ip => builder.push_plain(&ip_text(request.client, prefixes)),
             Self::Path => builder.push(request.path.matching().as_bytes()),
             Self::Method => builder.push(counted(request.method, request.methods).as_bytes()),
-            Self::Host => builder.push(request.host.as_bytes()),
+            Self::Host => builder.push(request.host),
             Self::Route => builder.push(request.route.as_bytes()),
             Self::Header(name) if has_ambiguous_alias(request.headers, name) => {
                 return Err(PartFault::Ambiguous);

@@ -41,7 +41,7 @@ fn keyed(spec: &KeySpec, request: &SampleRequest<'_>) -> Result<Option<Key>, Key
         path: &path,
         query: request.query,
         method: &Method::GET,
-        host: "api.example",
+        host: b"api.example",
         route: "users",
         client: request.client.parse().expect(request.client),
         headers: &headers,

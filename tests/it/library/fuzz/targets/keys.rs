@@ -101,7 +101,7 @@ fn key(spec: &KeySpec, parts: &Parts<'_>) -> Option<Result<Option<Key>, KeyError
         path: &path,
         query: parts.query,
         method: &parts.method,
-        host: "api.example",
+        host: b"api.example",
         route: "route",
         client: parts.client,
         headers: &parts.headers,
