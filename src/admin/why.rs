@@ -1,5 +1,6 @@
 //! `/api/why`: one rejection explained, and the kept rejections of a key.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use http::StatusCode;
@@ -19,10 +20,7 @@ use crate::limit::time::Timestamp;
 use crate::observe::{PROCESS, millis, millis_up};
 use crate::percent::decode;
 use crate::settings::{LimitSpec, Settings};
-use crate::store::Decider;
-use crate::throttle::rejection::{
-    KEY, KeptDecision, METHOD, MOST_OF_KEY, NAME, PATH, REQUEST_ID, ROUTE, Rejection,
-};
+use crate::throttle::rejection::{KeptDecision, MOST_OF_KEY, Rejection};
 
 /// What to ask for.
 const HOW: &str = "ask for /api/why/ID, or for /api/why?limit=NAME&key=KEY";
@@ -35,66 +33,52 @@ impl Admin {
         query: Option<&str>,
     ) -> Result<AdminResponse, ApiProblem> {
         let settings = Arc::clone(&self.published.borrow().settings);
+        let (kept, process) = (&self.process.rejections, PROCESS.as_str());
+        let since = time(kept.since());
         match path {
             [id] if !id.is_empty() => {
                 let id = decode(id);
                 let id = String::from_utf8_lossy(&id);
-                let rejection = self.named(&id).ok_or_else(|| self.unknown(&id))?;
-                Ok(answer_json(&self.explained(&settings, &rejection).await))
+                let uuid = Uuid::parse_str(id.strip_prefix("urn:uuid:").unwrap_or(&id)).ok();
+                let named = kept.find(|it| uuid == Some(it.id) || it.request_id == id);
+                // Of several with one request ID, the newest.
+                let Some(rejection) = named.first() else {
+                    let detail = format!(
+                        "no rejection has the ID `{id}` here: {process} was asked, which keeps its last rejections, all of them since {since}"
+                    );
+                    return Err(ApiProblem(StatusCode::NOT_FOUND, detail));
+                };
+                Ok(answer_json(&self.explained(&settings, rejection).await))
             }
             [] | [""] => {
                 let [limit, key] = ["limit", "key"].map(|name| parameter(query, name));
                 let (Some(limit), Some(key)) = (limit, key) else {
                     return Err(ApiProblem(StatusCode::UNPROCESSABLE_ENTITY, HOW.to_owned()));
                 };
-                let kept = self.process.rejections.of_key(&limit, &key);
-                let rejections: Vec<_> = kept.iter().map(|it| self.told(&settings, it)).collect();
-                let since = time(self.process.rejections.since());
-                let processes = [PROCESS.as_str()];
-                let told = json!({ "limit": limit, "key": key, "rejections": rejections, "since": since, "processes": processes });
+                let of_key = kept.of_key(&limit, &key);
+                let rejections: Vec<_> = of_key.iter().map(|it| self.told(&settings, it)).collect();
+                let told = json!({ "limit": limit, "key": key, "rejections": rejections, "since": since, "processes": [process] });
                 Ok(answer_json(&told))
             }
             _ => Err(ApiProblem(StatusCode::NOT_FOUND, HOW.to_owned())),
         }
     }
 
-    /// The newest rejection with this ID or request ID.
-    fn named(&self, id: &str) -> Option<Arc<Rejection>> {
-        let uuid = Uuid::parse_str(id.strip_prefix("urn:uuid:").unwrap_or(id)).ok();
-        let kept = self
-            .process
-            .rejections
-            .find(|rejection| uuid == Some(rejection.id) || rejection.text(REQUEST_ID) == id);
-        kept.into_iter().next()
-    }
-
-    fn unknown(&self, id: &str) -> ApiProblem {
-        let (name, since) = (PROCESS.as_str(), time(self.process.rejections.since()));
-        let detail = format!(
-            "no rejection has the ID `{id}` here: {name} was asked, which keeps its last rejections, all of them since {since}"
-        );
-        ApiProblem(StatusCode::NOT_FOUND, detail)
-    }
-
     /// All that is known about a rejection.
     async fn explained(&self, settings: &Settings, rejection: &Rejection) -> Value {
         let mut told = self.told(settings, rejection);
         let Some(by) = rejection.by() else { return told };
-        let (limit, key) = (by.limit.as_str(), rejection.text(KEY));
+        let (limit, key) = (by.limit.as_str(), rejection.key());
         let of_key = self.process.rejections.of_key(limit, key);
-        let mut routes: Vec<(&str, &str, u64)> = Vec::new();
+        let mut routes = BTreeMap::<_, u64>::new();
         for kept in &of_key {
-            let of = (kept.text(METHOD), kept.text(ROUTE));
-            match routes.iter_mut().find(|(method, route, _)| (*method, *route) == of) {
-                Some((_, _, count)) => *count += 1,
-                None => routes.push((of.0, of.1, 1)),
-            }
+            *routes.entry((&kept.method, &kept.route)).or_default() += 1;
         }
         let routes = routes.into_iter().map(
-            |(method, route, count)| json!({ "method": method, "route": route, "count": count }),
+            |((method, route), count)| json!({ "method": method, "route": route, "count": count }),
         );
         told["routes"] = routes.collect();
-        let series = self.process.rejections.series(rejection);
+        let series = self.process.rejections.series(rejection.hash);
         let ago = rejection.now.steady.micros_since(series.since);
         let since = rejection.now.wall.plus_signed(-i64::try_from(ago).unwrap_or_default());
         told["series"] = json!({
@@ -114,7 +98,7 @@ impl Admin {
         }
         let encoded = utf8_percent_encode(key, NON_ALPHANUMERIC).to_string();
         match self.asked(settings, limit, &encoded, None) {
-            Ok((spec, key)) => self.bucket_json(settings, spec, &key).await.unwrap_or_default(),
+            Ok((spec, key)) => self.bucket(settings, spec, &key).await.unwrap_or_default(),
             Err(_) => Value::Null,
         }
     }
@@ -122,35 +106,30 @@ impl Admin {
     /// What a rejection itself tells.
     fn told(&self, settings: &Settings, rejection: &Rejection) -> Value {
         let Some(by) = rejection.by() else { return Value::Null };
-        let (text, news) = (|kind| rejection.text(kind), self.process.config.news());
-        let optional = |kind| Some(text(kind)).filter(|text| !text.is_empty());
+        let news = self.process.config.news();
+        let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
         let loaded = news.loaded(rejection.now.wall);
         json!({
             "id": rejection.id.to_string(),
-            "request_id": optional(REQUEST_ID),
+            "request_id": some(&rejection.request_id),
             "time": time(rejection.now.wall),
             "limit": by.limit.as_str(),
-            "route": text(ROUTE),
-            "method": text(METHOD),
-            "path": text(PATH),
-            "client": rejection.client.to_string(),
+            "route": rejection.route,
+            "method": rejection.method,
+            "path": rejection.path,
+            "client": rejection.client.map(|client| client.to_string()),
             "status": rejection.status.as_u16(),
             "key": rejection.shown_key(),
-            "name": optional(NAME),
+            "name": some(&rejection.name),
             "plan": by.plan.as_ref().map(Name::as_str),
-            "from": from(settings, by, text(KEY)),
+            "from": from(settings, by, rejection.key()),
             "rate": by.ask.algorithm.rate(),
             "burst": by.ask.algorithm.known_capacity(),
             "figures": self.figures_of(rejection, by, loaded == Some(news.since)),
             "config_loaded": loaded.map(time),
             "cost": by.ask.cost.get(),
             "remaining": by.decision.remaining,
-            "store": match by.by {
-                _ if by.is_without_redis => "local",
-                Decider::Process | Decider::Shared => "process",
-                Decider::Redis | Decider::Limiter(_) => "redis",
-                Decider::Known => "known",
-            },
+            "store": by.store,
             "retry_after_ms": rejection.wait.told.map(millis_up),
             "would_pass": would_pass(settings, rejection),
         })
@@ -160,7 +139,7 @@ impl Admin {
     fn figures_of(&self, rejection: &Rejection, by: &KeptDecision, is_in_force: bool) -> Value {
         let (news, name) = (self.process.config.news(), by.limit.as_str());
         let is_set = matches!(rejection.source, "override" | "ban");
-        let listed = self.listed(name, rejection.text(KEY)).filter(|_| is_set);
+        let listed = self.listed(name, rejection.key()).filter(|_| is_set);
         let is_of_file = listed.is_none() && rejection.source != "ban";
         json!({
             "of": rejection.source,
@@ -174,8 +153,8 @@ impl Admin {
 
 /// The smallest change of each kind that alone would have let the request pass.
 fn would_pass(settings: &Settings, rejection: &Rejection) -> Vec<Value> {
-    let refusing: Vec<_> = rejection.refusing().collect();
-    let is_slot = |it: &&KeptDecision| matches!(it.ask.algorithm, Algorithm::Concurrency(_));
+    let refusing = &rejection.limits;
+    let is_slot = |it: &KeptDecision| matches!(it.ask.algorithm, Algorithm::Concurrency(_));
     // When a slot is free, nobody knows.
     let wait = rejection.wait.retry_after.filter(|_| !refusing.iter().any(is_slot));
     let mut changes: Vec<_> =
@@ -185,15 +164,14 @@ fn would_pass(settings: &Settings, rejection: &Rejection) -> Vec<Value> {
     }
     let recalled: Option<Vec<_>> = refusing.iter().map(|it| recall(it, rejection)).collect();
     let Some(recalled) = recalled else { return changes };
-    if let [bucket] = recalled.as_slice() {
-        changes.extend(bucket.burst().map(|burst| json!({ "burst": burst })));
-    }
-    changes.extend(
-        plan(settings, &refusing, &recalled, rejection).map(|plan| json!({ "plan": plan })),
-    );
-    if let [bucket] = recalled.as_slice() {
-        changes.extend(bucket.cost().map(|cost| json!({ "cost": cost })));
-    }
+    let alone = match recalled.as_slice() {
+        [bucket] => Some(bucket),
+        _ => None,
+    };
+    let burst = alone.and_then(RecalledBucket::burst).map(|burst| json!({ "burst": burst }));
+    let plan = plan(settings, &recalled, rejection).map(|plan| json!({ "plan": plan }));
+    let cost = alone.and_then(RecalledBucket::cost).map(|cost| json!({ "cost": cost }));
+    changes.extend([burst, plan, cost].into_iter().flatten());
     changes
 }
 
@@ -206,36 +184,31 @@ fn recall(kept: &KeptDecision, rejection: &Rejection) -> Option<RecalledBucket> 
 /// The plan with the lowest rate under which all limits that refuse would have let the request pass.
 fn plan<'s>(
     settings: &'s Settings,
-    refusing: &[&KeptDecision],
     recalled: &[RecalledBucket],
     rejection: &Rejection,
 ) -> Option<&'s str> {
     if rejection.source == "override" {
         return None;
     }
+    let now = rejection.now;
     // A limit without plans has the same figures under each.
-    let limits: Option<Vec<_>> = refusing.iter().map(|kept| limit_of(settings, kept)).collect();
-    let limits = limits?;
-    let passes = |plan: &Name| {
-        limits.iter().zip(refusing).zip(recalled).all(|((limit, kept), bucket)| {
-            let spec: &LimitSpec = match limit.of_plan(plan) {
-                Some(spec) => spec,
-                None => return false,
-            };
-            // Windows of other lengths count in buckets of their own.
-            let decided = kept.plan.as_ref().and_then(|plan| limit.of_plan(plan)).unwrap_or(limit);
-            let is_same_bucket = spec.window == decided.window;
-            match spec.figures.at(rejection.now) {
-                None => true,
-                Some(figures) => is_same_bucket && bucket.passes_under(figures),
-            }
-        })
+    let passes_under = |(kept, bucket): (&KeptDecision, &RecalledBucket), plan: &Name| {
+        let limit = limit_of(settings, kept)?;
+        let spec = limit.of_plan(plan)?;
+        // Windows of other lengths count in buckets of their own.
+        let decided = kept.plan.as_ref().and_then(|plan| limit.of_plan(plan)).unwrap_or(limit);
+        let is_same_bucket = spec.window == decided.window;
+        let figures = spec.figures.at(now);
+        Some(figures.is_none_or(|figures| is_same_bucket && bucket.passes_under(figures)))
     };
-    let own = limits.first()?;
-    let found = own.plans.iter().filter(|spec| spec.plan.as_ref().is_some_and(passes));
+    let passes = |plan: &Name| {
+        let mut limits = rejection.limits.iter().zip(recalled);
+        limits.all(|limit| passes_under(limit, plan) == Some(true))
+    };
+    let found = limit_of(settings, rejection.limits.first()?)?.plans.iter();
+    let found = found.filter(|spec| spec.plan.as_ref().is_some_and(passes));
     let rate = |spec: &LimitSpec| {
-        let figures = spec.figures.at(rejection.now);
-        figures.map_or(f64::INFINITY, |it| it.per_second().unwrap_or_default())
+        spec.figures.at(now).map_or(f64::INFINITY, |it| it.per_second().unwrap_or_default())
     };
     let least = found.min_by(|one, other| rate(one).total_cmp(&rate(other)))?;
     least.plan.as_ref().map(Name::as_str)

@@ -27,7 +27,7 @@ use self::response::{NO_STORE, OwnResponse, own, trailers_only};
 use crate::limit::decision::{whole_milliseconds, whole_seconds};
 use crate::request::key::{KeyError, TokenFault};
 use crate::settings::{RouteSpec, Settings};
-use crate::throttle::{Quota, Refused};
+use crate::throttle::{Quota, Refused, ToldRejection};
 use crate::upstream::{QueueError, TIDEGATE_OVERLOAD, UpstreamError};
 
 /// The challenge for a client whose token does not verify (RFC 6750, 3).
@@ -73,12 +73,24 @@ impl Answers {
         quotas: &[Quota<'_>],
         protocol: Protocol,
     ) -> Option<(Uuid, String)> {
-        let Refusal::Limits(Refused::Throttled { answer: spec, rejection, .. }) = refusal else {
+        let (content, id) = self.rejected(refusal, quotas, protocol)?;
+        Some((id, content.detail()))
+    }
+
+    /// The content of the answer to a request that a limit rejects, and its ID.
+    fn rejected<'r>(
+        &'r self,
+        refusal: &'r Refusal<'_>,
+        quotas: &'r [Quota<'r>],
+        protocol: Protocol,
+    ) -> Option<(RejectionContent<'r>, Uuid)> {
+        let Refusal::Limits(Refused::Throttled { answer, retry_after, rejection, .. }) = refusal
+        else {
             return None;
         };
-        let content =
-            RejectionContent::new(protocol, [spec, &self.settings.reject], rejection, quotas);
-        Some((rejection.id, content.detail()))
+        let specs = [answer, &self.settings.reject];
+        let ToldRejection { id, figures } = **rejection;
+        Some((RejectionContent::new(protocol, specs, *retry_after, figures, quotas), id))
     }
 
     /// Answers a request that was refused. `quotas` is what the limits say to the client. The route is `None` if
@@ -91,17 +103,9 @@ impl Answers {
         route: Option<&RouteSpec>,
         origin: Option<&HeaderValue>,
     ) -> OwnResponse {
-        let mut answer = match refusal {
-            Refusal::Limits(Refused::Throttled { answer: spec, rejection, .. }) => {
-                let content = RejectionContent::new(
-                    protocol,
-                    [spec, &self.settings.reject],
-                    rejection,
-                    quotas,
-                );
-                self.rejections.answer(&content, rejection.id)
-            }
-            _ => {
+        let mut answer = match self.rejected(refusal, quotas, protocol) {
+            Some((content, id)) => self.rejections.answer(&content, id),
+            None => {
                 let mut answer = explain(refusal, protocol);
                 if !matches!(refusal, Refusal::Limits(_)) {
                     // If limits were asked, they let the request pass. Its tokens are spent, so the answer says how

@@ -2,7 +2,6 @@
 //! only after it was below.
 
 use std::collections::{BTreeMap, HashSet};
-use std::hash::BuildHasher as _;
 use std::mem::take;
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use tokio::time::Instant;
 
 use super::events;
 use super::throttled::LINES;
-use super::{KEY_HASHER, millis};
+use super::{key_hash, millis};
 use crate::limit::name::Name;
 
 /// The most keys that are known to be near. If there are more, all are forgotten, and may be told again.
@@ -38,7 +37,7 @@ impl NearLimit {
     pub(crate) fn note(&self, limit: &Name, key: &str, (remaining, burst): (u64, u64), share: u8) {
         let used = u128::from(burst.saturating_sub(remaining)) * 100;
         let is_near = used >= u128::from(burst) * u128::from(share);
-        let id = KEY_HASHER.hash_one((limit.fingerprint(), key));
+        let id = limit.fingerprint() ^ key_hash(key.as_bytes());
         let mut keys = self.0.lock();
         if !is_near {
             keys.known.remove(&id);

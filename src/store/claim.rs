@@ -80,7 +80,8 @@ impl<'p> Claim<'p> {
         self.decided().map(|(_, by)| by)
     }
 
-    fn decided(&self) -> Option<(Decision, Decider)> {
+    /// The decision, and who has decided.
+    pub(crate) fn decided(&self) -> Option<(Decision, Decider)> {
         self.state?.ok()
     }
 

@@ -37,9 +37,9 @@ pub(crate) use self::open::OpenDecision;
 pub(crate) use self::permit::{Permit, most_of};
 use self::quota::quota;
 pub(crate) use self::quota::{Quota, Quotas, violated};
-pub use self::refused::Refused;
+pub use self::refused::{Refused, ToldRejection};
 pub(crate) use self::rehearsal::{Rehearsal, RehearsedAnswer, RehearsedLimit, RehearsedRequest};
-use self::rejection::{RejectedWait, Rejection};
+use self::rejection::{RejectedRequest, RejectedWait, Rejection};
 pub(crate) use self::reported::Hits;
 use self::request_limit::RequestLimit;
 pub(crate) use self::together::MOST_LIMITS;
@@ -51,6 +51,7 @@ use crate::limit::decision::{Outcome, Verdict};
 use crate::limit::time::Timestamp;
 use crate::observe::metrics::{DecisionKind, WorkerMetrics};
 use crate::observe::near_limit::NearLimit;
+use crate::observe::new_uuid;
 use crate::observe::throttled::Throttled;
 use crate::observe::trace::LimitAnswers;
 use crate::request::key::View;
@@ -212,7 +213,7 @@ impl Throttle {
                 // A request of a call that is refused passes nowhere.
                 let passes = |it: &&RequestLimit<'_>| !open.is_void && it.mode() == Mode::Enforce;
                 for RequestLimit { claim, .. } in open.limits.iter().filter(passes) {
-                    self.kept.passed(&claim.spec.name, claim.key.shown(), now);
+                    self.kept.passed(&claim.spec.name, claim.key.shown());
                 }
                 let over = open.over();
                 let decision = match over {
@@ -231,12 +232,12 @@ impl Throttle {
                 // A banned client gets the answer to banned clients, whatever other limits say.
                 let banned = |limit: &RequestLimit<'_>| limit.is_banned && limit.rejects();
                 let by = limits.iter().position(banned).unwrap_or(by);
-                let rejection = Arc::new(self.rejection(request, limits, by, retry_after));
+                let rejected = self.rejected(request, limits, by, retry_after);
                 if !open.is_void {
-                    self.tell_rejected(limits, (by, retry_after), &rejection, view, now);
-                    self.kept.keep(self.worker, Arc::clone(&rejection));
+                    self.tell_rejected(&rejected);
+                    self.keep(&rejected);
                 }
-                Err(refused(request, &limits[by], rejection))
+                Err(rejected.refused())
             }
         }
     }
@@ -257,11 +258,11 @@ impl Throttle {
         self.record(&limits[by], view, Outcome::Delay(wait), None, now);
         self.wait(limits, wait).await.map_err(|left| {
             quota::reject_delayed(quotas, left);
-            let rejection = Arc::new(self.rejection(request, limits, by, Some(left)));
-            self.kept.keep(self.worker, Arc::clone(&rejection));
+            let rejected = self.rejected(request, limits, by, Some(left));
+            self.keep(&rejected);
             let outcome = Outcome::Reject { retry_after: Some(left) };
-            self.record(&limits[by], view, outcome, Some(&*rejection), now);
-            refused(request, &limits[by], rejection)
+            self.record(&limits[by], view, outcome, Some(rejected.id), now);
+            rejected.refused()
         })
     }
 
@@ -278,34 +279,29 @@ impl Throttle {
         self.waiting.wait(due, &moved).await
     }
 
-    /// What is kept of a request that the limit at the index `by` refuses.
-    fn rejection<'p>(
+    fn keep(&self, rejected: &RejectedRequest<'_, '_, '_>) {
+        let (now, told) = (rejected.now.steady, rejected.wait.told);
+        let write = |kept: &mut Rejection| rejected.write(kept);
+        self.kept.keep(self.worker, rejected.kept_key(), (now, told), write);
+    }
+
+    /// The request, which the limit at the index `by` refuses.
+    fn rejected<'l, 'r, 'p>(
         &self,
-        LimitedRequest { settings, view, now }: LimitedRequest<'_, 'p>,
-        limits: &[RequestLimit<'p>],
+        request: LimitedRequest<'r, 'p>,
+        limits: &'l [RequestLimit<'p>],
         by: usize,
         retry_after: Option<Duration>,
-    ) -> Rejection {
+    ) -> RejectedRequest<'l, 'r, 'p> {
         let limit = &limits[by];
-        let (Claim { spec, key, ask, .. }, answer) = (&limit.claim, limit.answer(settings));
+        let (Claim { spec, key, ask, .. }, answer) = (&limit.claim, limit.answer(request.settings));
         let told = match ask.algorithm {
             // The wait for a slot is the same guess for all. Clients that were rejected at different moments come back
             // at different moments anyway.
             Algorithm::Concurrency(_) => retry_after,
             _ => retry_after.map(|wait| answer.jitter.spread(wait, &spec.name, key.plain())),
         };
-        let wait = RejectedWait { retry_after, told };
-        tell::rejection((limits, by), wait, answer.status, view, self.store.both(now))
+        let (wait, now) = (RejectedWait { retry_after, told }, self.store.both(request.now));
+        RejectedRequest { request, now, limits, by, answer, id: new_uuid(now.wall), wait }
     }
-}
-
-/// Refuses a request with the answer of this limit.
-fn refused<'p>(
-    LimitedRequest { settings, .. }: LimitedRequest<'_, 'p>,
-    limit: &RequestLimit<'p>,
-    rejection: Arc<Rejection>,
-) -> Refused<'p> {
-    let retry_after = rejection.wait.told;
-    let (limit, answer) = (&limit.claim.spec.name, limit.answer(settings));
-    Refused::Throttled { limit, retry_after, answer, rejection }
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::rejection::Rejection;
+use uuid::Uuid;
+
+use crate::limit::algorithm::Algorithm;
 use crate::limit::name::Name;
 use crate::limit::rate::Cost;
 use crate::request::key::{KeyError, TokenFault};
@@ -38,8 +40,8 @@ pub enum Refused<'p> {
         retry_after: Option<Duration>,
         /// The answer to the client, as that limit or the file's default has it.
         answer: &'p Arc<AnswerSpec>,
-        /// What is kept of it.
-        rejection: Arc<Rejection>,
+        /// What the answer tells of it.
+        rejection: Box<ToldRejection>,
     },
     /// Too many requests wait for their end.
     #[error("too many requests were allowed and have not ended: settle them")]
@@ -47,6 +49,14 @@ pub enum Refused<'p> {
     /// Redis does not decide, and an enforcing limit has `on_store_error = "reject"`.
     #[error("the limits of this request cannot be checked at the moment")]
     StoreUnavailable,
+}
+
+/// What the answer to a rejected request tells of the rejection.
+#[derive(Clone, Copy, Debug)]
+pub struct ToldRejection {
+    pub(crate) id: Uuid,
+    /// The figures of the first limit that refuses.
+    pub(crate) figures: Algorithm,
 }
 
 impl Refused<'_> {

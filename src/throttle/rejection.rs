@@ -3,76 +3,82 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
 use smallvec::SmallVec;
 use uuid::Uuid;
 
-use crate::limit::decide::{Ask, PerAsk};
-use crate::limit::decision::Decision;
+use super::kept;
+use super::refused::ToldRejection;
+use super::request_limit::RequestLimit;
+use super::tell::figures;
+use super::{LimitedRequest, Refused};
+use crate::limit::decide::Ask;
+use crate::limit::decision::{Decision, Outcome};
 use crate::limit::key::write_shown;
 use crate::limit::name::Name;
 use crate::limit::time::Now;
+use crate::limit::waiting::MaxWait;
 use crate::observe::start;
 #[cfg(test)]
 use crate::settings::LimitSpec;
-use crate::store::Decider;
+use crate::settings::{AnswerSpec, FiguresOf};
+use crate::store::{Claim, Decider};
 
 /// The most bytes of a key that are kept.
 pub(crate) const MOST_OF_KEY: usize = 256;
 
-/// The most bytes that are kept of each text. Clients choose most of them.
-const MOST: [usize; 6] = [MOST_OF_KEY, 32, 256, 128, 128, 64];
+/// A request that its limits do not let pass, before anybody is told.
+#[derive(Clone, Copy)]
+pub(super) struct RejectedRequest<'l, 'r, 'p> {
+    pub(super) request: LimitedRequest<'r, 'p>,
+    pub(super) now: Now,
+    /// Its limits, in the route's order.
+    pub(super) limits: &'l [RequestLimit<'p>],
+    /// The index in `limits` of the limit that the log names.
+    pub(super) by: usize,
+    /// The answer settings of this limit.
+    pub(super) answer: &'p Arc<AnswerSpec>,
+    pub(super) id: Uuid,
+    pub(super) wait: RejectedWait,
+}
 
-/// The numbers of the texts: the key as stores have it, the path without its query, and the name of the key's owner.
-pub(crate) const KEY: usize = 0;
-pub(crate) const METHOD: usize = 1;
-pub(crate) const PATH: usize = 2;
-pub(crate) const ROUTE: usize = 3;
-pub(crate) const REQUEST_ID: usize = 4;
-pub(crate) const NAME: usize = 5;
-
-/// A request that its limits did not let pass. It takes 1.5 KiB at most, whatever the client sent, and
-/// 150 bytes more for each limit of a route beyond the second.
-#[derive(Debug)]
-pub struct Rejection {
+/// What is kept of a request that its limits did not let pass. It takes 2.2 KiB at most, whatever the client sent, and
+/// 200 bytes more for each further limit that refused.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rejection {
+    /// The number among the rejections of its worker.
+    pub(super) number: u64,
     /// A UUID of version 7. Its time is the time of day of the rejection.
     pub(crate) id: Uuid,
     pub(crate) now: Now,
-    /// What the enforcing limits have said, in the route's order.
-    pub(crate) limits: PerAsk<KeptDecision>,
+    /// The hash of the limit that the log names, and of the key.
+    pub(crate) hash: u64,
+    /// What the limits have said that refuse, in the route's order.
+    pub(crate) limits: SmallVec<[KeptDecision; 1]>,
     /// The index in `limits` of the limit that the log names.
     pub(super) by: usize,
     pub(crate) wait: RejectedWait,
     pub(crate) status: StatusCode,
-    pub(crate) client: IpAddr,
+    pub(crate) client: Option<IpAddr>,
     /// Where the figures come from: `file`, `plan`, `override` or `ban`.
     pub(crate) source: &'static str,
-    pub(super) texts: RejectedTexts,
-}
-
-/// The texts of a rejection in one, and where each ends.
-#[derive(Debug)]
-pub(crate) struct RejectedTexts {
-    text: SmallVec<[u8; 128]>,
-    ends: [u16; MOST.len()],
-}
-
-impl RejectedTexts {
-    /// Copies of these texts, up to their bounds.
-    pub(super) fn of(texts: [&str; MOST.len()]) -> Self {
-        let (mut text, mut ends) = (SmallVec::new(), [0; MOST.len()]);
-        for ((own, most), end) in texts.into_iter().zip(MOST).zip(&mut ends) {
-            text.extend_from_slice(start(own, most).as_bytes());
-            *end = u16::try_from(text.len()).unwrap_or(u16::MAX);
-        }
-        Self { text, ends }
-    }
+    /// The start of the key as stores have it.
+    pub(super) key: Vec<u8>,
+    pub(crate) method: String,
+    /// Without the query.
+    pub(crate) path: String,
+    pub(crate) route: String,
+    /// Empty if there is none.
+    pub(crate) request_id: String,
+    /// The name of the key's owner. Empty if there is none.
+    pub(crate) name: String,
 }
 
 /// How long a rejected client has to wait. `None` is for ever.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RejectedWait {
     /// After this time the same request passes.
     pub(crate) retry_after: Option<Duration>,
@@ -81,7 +87,7 @@ pub(crate) struct RejectedWait {
 }
 
 /// What a limit said to a request that was rejected.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct KeptDecision {
     pub(crate) limit: Name,
     /// The plan that has the figures.
@@ -91,9 +97,97 @@ pub(crate) struct KeptDecision {
     /// With the figures that decided.
     pub(crate) ask: Ask,
     pub(crate) decision: Decision,
-    pub(crate) by: Decider,
-    /// Whether the process decided because Redis was away.
-    pub(crate) is_without_redis: bool,
+    /// Who decided, in a word.
+    pub(crate) store: &'static str,
+}
+
+impl<'l, 'p> RejectedRequest<'l, '_, 'p> {
+    fn by(&self) -> &'l RequestLimit<'p> {
+        &self.limits[self.by]
+    }
+
+    /// The limits that refuse, each with its index. If the process ends before those who wait may go, these are the
+    /// limits that hold the request.
+    fn refusing(&self) -> impl Iterator<Item = (usize, &'l RequestLimit<'p>)> + use<'l, 'p> {
+        let is_held = !self.by().rejects();
+        let refuses = move |limit: &RequestLimit<'_>| match is_held {
+            true => limit.holds(),
+            false => limit.rejects(),
+        };
+        self.limits.iter().enumerate().filter(move |(_, limit)| refuses(limit))
+    }
+
+    /// Refuses the request with the answer of the limit that the log names.
+    pub(super) fn refused(&self) -> Refused<'p> {
+        let (limit, answer) = (&self.by().claim.spec.name, self.answer);
+        let first = self.refusing().next().map_or(self.by(), |(_, limit)| limit);
+        let rejection = Box::new(ToldRejection { id: self.id, figures: figures(&first.claim) });
+        Refused::Throttled { limit, retry_after: self.wait.told, answer, rejection }
+    }
+
+    /// The hash of the limit and the key under which the request is kept.
+    pub(super) fn kept_key(&self) -> u64 {
+        kept::hash(&self.by().claim.spec.name, self.by().claim.key.shown())
+    }
+
+    /// Writes what is kept of the request over an older rejection.
+    pub(super) fn write(&self, kept: &mut Rejection) {
+        let (limit, view) = (self.by(), self.request.view);
+        (kept.id, kept.now, kept.wait) = (self.id, self.now, self.wait);
+        kept.limits.clear();
+        for (index, limit) in self.refusing() {
+            if index == self.by {
+                kept.by = kept.limits.len();
+            }
+            if let Some((decision, by)) = limit.claim.decided() {
+                kept.limits.push(self.decided(&limit.claim, decision, by));
+            }
+        }
+        kept.status = self.answer.status;
+        kept.client = Some(view.client);
+        kept.source = match limit.of {
+            _ if limit.is_banned => "ban",
+            FiguresOf::Limit => "file",
+            FiguresOf::Plan(_) => "plan",
+            FiguresOf::Override => "override",
+        };
+        let key = limit.claim.key.shown().as_bytes();
+        key.get(..MOST_OF_KEY).unwrap_or(key).clone_into(&mut kept.key);
+        for (own, text, most) in [
+            (&mut kept.method, view.method.as_str(), 32),
+            (&mut kept.path, view.path.matching(), 256),
+            (&mut kept.route, view.route, 128),
+            (&mut kept.request_id, view.id.unwrap_or_default(), 128),
+            (&mut kept.name, limit.name().unwrap_or_default(), 64),
+        ] {
+            // Clients choose most of these texts.
+            own.clear();
+            own.push_str(start(text, most));
+        }
+    }
+
+    /// What a limit said.
+    fn decided(&self, claim: &Claim<'_>, decision: Decision, by: Decider) -> KeptDecision {
+        // No part of the settings is kept: they would outlive a reload, with all overrides.
+        let spec = &**claim.spec;
+        let outcome = match decision.outcome {
+            outcome @ Outcome::Reject { .. } => outcome,
+            _ => Outcome::Reject { retry_after: self.wait.retry_after },
+        };
+        KeptDecision {
+            limit: spec.name.clone(),
+            plan: spec.plan.clone(),
+            may_owe: spec.is_settled() || spec.reported || spec.wait > MaxWait::NONE,
+            ask: Ask { algorithm: figures(claim), ..claim.ask },
+            decision: Decision { outcome, ..decision },
+            store: match by {
+                _ if claim.is_without_redis() => "local",
+                Decider::Process | Decider::Shared => "process",
+                Decider::Redis | Decider::Limiter(_) => "redis",
+                Decider::Known => "known",
+            },
+        }
+    }
 }
 
 impl Rejection {
@@ -102,27 +196,15 @@ impl Rejection {
         self.limits.get(self.by)
     }
 
-    /// The first limit that refuses, in the route's order.
-    pub(crate) fn first(&self) -> Option<&KeptDecision> {
-        self.refusing().next()
-    }
-
-    /// The limits that refuse.
-    pub(crate) fn refusing(&self) -> impl Iterator<Item = &KeptDecision> {
-        self.limits.iter().filter(|limit| !limit.decision.outcome.passes())
-    }
-
-    /// The text with this number.
-    pub(crate) fn text(&self, index: usize) -> &str {
-        let RejectedTexts { text, ends } = &self.texts;
-        let begin = index.checked_sub(1).map_or(0, |before| usize::from(ends[before]));
-        let text = text.get(begin..usize::from(ends[index])).unwrap_or_default();
-        std::str::from_utf8(text).unwrap_or_default()
+    /// The start of the key as stores have it.
+    pub(crate) fn key(&self) -> &str {
+        // The bound may cut a character.
+        self.key.utf8_chunks().next().map_or("", |chunk| chunk.valid())
     }
 
     /// Whether the rejection is kept under this key, as stores or as the log write it.
     pub(crate) fn is_of_key(&self, limit: &str, key: &str) -> bool {
-        let own = self.text(KEY);
+        let own = self.key();
         let key = start(key, MOST_OF_KEY);
         let is_key = own == key || Shown(own).to_string() == key;
         is_key && self.by().is_some_and(|by| by.limit.as_str() == limit)
@@ -130,7 +212,7 @@ impl Rejection {
 
     /// The key as the log shows it.
     pub(crate) fn shown_key(&self) -> String {
-        Shown(self.text(KEY)).to_string()
+        Shown(self.key()).to_string()
     }
 }
 
@@ -138,26 +220,29 @@ impl Rejection {
 impl Rejection {
     /// A rejection of this key at this time.
     pub(super) fn of(spec: &LimitSpec, key: &str, micros: u64) -> Self {
-        use crate::limit::decision::Outcome;
+        use crate::limit::key::Key;
         use crate::limit::rate::Cost;
         use crate::limit::time::Timestamp;
         let now = Now::from(Timestamp::from_micros(micros).unwrap());
         let decision = Decision { outcome: Outcome::Reject { retry_after: None }, remaining: 0 };
         let algorithm = spec.figures.at(now).unwrap();
         let ask = Ask { cost: Cost::ONE, ..Ask::for_one(algorithm) };
-        let (limit, plan, by) = (spec.name.clone(), None, Decider::Process);
-        let (may_owe, is_without_redis) = (false, false);
-        let kept = KeptDecision { limit, plan, may_owe, ask, decision, by, is_without_redis };
+        let kept = KeptDecision {
+            limit: spec.name.clone(),
+            plan: None,
+            may_owe: false,
+            ask,
+            decision,
+            store: "process",
+        };
         Self {
             id: Uuid::from_u128(micros.into()),
             now,
+            hash: kept::hash(&spec.name, &Key::of([Some(key.as_bytes())])),
             limits: [kept].into_iter().collect(),
-            by: 0,
             wait: RejectedWait { retry_after: None, told: Some(Duration::from_micros(10)) },
-            status: StatusCode::TOO_MANY_REQUESTS,
-            client: IpAddr::from([127, 0, 0, 1]),
-            source: "file",
-            texts: RejectedTexts::of([key, "", "", "", "", ""]),
+            key: key.as_bytes().to_vec(),
+            ..Self::default()
         }
     }
 }

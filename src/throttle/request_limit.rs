@@ -165,6 +165,11 @@ impl<'p> RequestLimit<'p> {
         self.mode() == Mode::Enforce && self.outcome().is_some_and(|outcome| !outcome.passes())
     }
 
+    /// Whether the limit holds the request.
+    pub(super) fn holds(&self) -> bool {
+        self.mode() == Mode::Enforce && matches!(self.outcome(), Some(Outcome::Delay(_)))
+    }
+
     /// Whether the store need not be asked.
     pub(super) fn is_decided(&self) -> bool {
         self.claim.decision().is_some()

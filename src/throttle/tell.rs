@@ -3,31 +3,29 @@
 use std::fmt;
 use std::time::Duration;
 
-use http::StatusCode;
 use tokio::time::Instant;
+use uuid::Uuid;
 
-use super::Throttle;
 use super::open::OpenDecision;
 use super::quota::burst;
-use super::rejection::{KeptDecision, RejectedTexts, RejectedWait, Rejection};
+use super::rejection::RejectedRequest;
 use super::request_limit::{RequestLimit, UnreadLimit};
+use super::{LimitedRequest, Throttle};
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::redisson::{self, Sharing};
-use crate::limit::decide::{Ask, PerAsk};
-use crate::limit::decision::{Decision, Outcome};
+use crate::limit::decision::Outcome;
 use crate::limit::key::{Key, write_shown};
 use crate::limit::name::Name;
 use crate::limit::rate::Rate;
-use crate::limit::time::{Now, Timestamp};
+use crate::limit::time::Timestamp;
 use crate::limit::waiting::MaxWait;
+use crate::observe::key_hash;
 use crate::observe::metrics::DecisionKind;
-use crate::observe::new_uuid;
 use crate::observe::throttled::ThrottleEvent;
 use crate::observe::trace::{CountedKey, LimitAnswers, LimitDecision};
 use crate::request::key::View;
 use crate::request::network::client_network;
-use crate::settings::FiguresOf;
 use crate::store::{Claim, LimiterFigures, stored_text};
 
 impl Throttle {
@@ -44,7 +42,7 @@ impl Throttle {
         let not_read = unread.iter().map(|limit| (&limit.spec.name, limit.kind()));
         let decided = limits.iter().map(|limit| (&limit.claim.spec.name, limit.kind()));
         self.metrics.decided(took, decided.chain(not_read));
-        self.note_keys(limits, now);
+        self.note_near(limits);
         self.record_shadows(limits, request, now);
         self.record_unread(unread, request, now);
     }
@@ -56,39 +54,42 @@ impl Throttle {
         self.metrics.decided(None, failed);
     }
 
-    /// Logs that the limit at the index `by` rejects the request, and counts the rejections by all limits, also towards
-    /// bans.
-    pub(super) fn tell_rejected(
-        &self,
-        limits: &[RequestLimit<'_>],
-        (by, retry_after): (usize, Option<Duration>),
-        rejection: &Rejection,
-        request: &View<'_>,
-        now: Timestamp,
-    ) {
-        self.count_others(limits, by, request, now);
-        for limit in limits.iter().filter(|limit| limit.rejects()) {
-            self.count_for_ban(limit, request, now);
+    /// Logs that a limit rejects the request, and counts the rejections by all limits, also towards bans.
+    pub(super) fn tell_rejected(&self, rejected: &RejectedRequest<'_, '_, '_>) {
+        let RejectedRequest { limits, by, id, wait, request, .. } = *rejected;
+        let LimitedRequest { view, now, .. } = request;
+        for (index, limit) in limits.iter().enumerate().filter(|(_, limit)| limit.rejects()) {
+            // The log line about the request names only the limit `by`.
+            if index != by
+                && let Some(outcome) = limit.outcome()
+            {
+                let shown = LoggedKey(limit.claim.key.shown());
+                let event = event(limit, &shown, view, outcome, None);
+                self.count_key(limit, &event, now);
+                self.log.record_beside(&event, now);
+            }
+            self.count_for_ban(limit, view, now);
         }
-        let outcome = Outcome::Reject { retry_after };
-        self.record(&limits[by], request, outcome, Some(rejection), now);
+        let outcome = Outcome::Reject { retry_after: wait.retry_after };
+        self.record(&limits[by], view, outcome, Some(id), now);
     }
 
-    /// Notes the keys that are rejected.
-    fn note_keys(&self, limits: &[RequestLimit<'_>], now: Timestamp) {
-        for limit in limits {
-            let Claim { spec, key, .. } = &limit.claim;
-            let Some(Decision { remaining, outcome }) = limit.claim.decision() else { continue };
-            match (outcome, spec.near) {
-                (Outcome::Reject { .. }, _) => {
-                    self.metrics.top_keys.rejected(&spec.name, limit.label(), now);
-                }
-                (Outcome::Allow | Outcome::Delay(_), Some(share)) => {
-                    let left = (remaining, burst(&limit.claim));
-                    self.near.note(&spec.name, key.shown().as_str(), left, share);
-                }
-                (Outcome::Allow | Outcome::Delay(_), None) => {}
+    /// Notes the keys that are near a limit.
+    fn note_near(&self, limits: &[RequestLimit<'_>]) {
+        for RequestLimit { claim, .. } in limits {
+            if let Some((share, decision)) = claim.spec.near.zip(claim.decision())
+                && decision.outcome.passes()
+            {
+                let left = (decision.remaining, burst(claim));
+                self.near.note(&claim.spec.name, claim.key.shown().as_str(), left, share);
             }
+        }
+    }
+
+    /// Counts that this key is rejected.
+    fn count_key(&self, limit: &RequestLimit<'_>, event: &ThrottleEvent<'_>, now: Timestamp) {
+        if let Outcome::Reject { .. } = event.outcome {
+            self.metrics.top_keys.rejected(event.limit, event.key, limit.label(), now);
         }
     }
 
@@ -134,7 +135,7 @@ impl Throttle {
             let event = ThrottleEvent {
                 limit: &spec.name,
                 // Each reason is counted apart.
-                key: reason.as_bytes(),
+                key: key_hash(reason.as_bytes()),
                 shown: &"-",
                 reason: Some(reason),
                 name: None,
@@ -153,34 +154,18 @@ impl Throttle {
         }
     }
 
-    /// Counts the rejections by the other limits. The log line about the request names only the limit `by`.
-    fn count_others(
-        &self,
-        limits: &[RequestLimit<'_>],
-        by: usize,
-        request: &View<'_>,
-        now: Timestamp,
-    ) {
-        let others = limits.iter().enumerate().filter(|(index, _)| *index != by);
-        for (_, limit) in others.filter(|(_, limit)| limit.mode() == Mode::Enforce) {
-            if let Some(outcome @ Outcome::Reject { .. }) = limit.outcome() {
-                let shown = LoggedKey(limit.claim.key.shown());
-                let event = event(limit, &shown, request, outcome, None);
-                self.log.record_beside(&event, now);
-            }
-        }
-    }
-
     pub(super) fn record(
         &self,
         limit: &RequestLimit<'_>,
         request: &View<'_>,
         outcome: Outcome,
-        rejection: Option<&Rejection>,
+        id: Option<Uuid>,
         now: Timestamp,
     ) {
         let shown = LoggedKey(limit.claim.key.shown());
-        self.log.record(&event(limit, &shown, request, outcome, rejection), now);
+        let event = event(limit, &shown, request, outcome, id);
+        self.count_key(limit, &event, now);
+        self.log.record(&event, now);
     }
 }
 
@@ -189,12 +174,12 @@ fn event<'e>(
     shown: &'e LoggedKey<'_>,
     request: &'e View<'_>,
     outcome: Outcome,
-    rejection: Option<&Rejection>,
+    id: Option<Uuid>,
 ) -> ThrottleEvent<'e> {
     let Claim { spec, key, .. } = &limit.claim;
     ThrottleEvent {
         limit: &spec.name,
-        key: key.shown().as_bytes(),
+        key: key_hash(key.shown().as_bytes()),
         shown,
         reason: None,
         name: limit.name(),
@@ -205,70 +190,19 @@ fn event<'e>(
         method: request.method.as_str(),
         path: request.path.matching(),
         request_id: request.id,
-        id: rejection.map(|rejection| rejection.id),
+        id,
         outcome,
         mode: limit.mode(),
     }
 }
 
-/// What is kept of a request that the limit at the index `by` of `limits` refuses.
-pub(super) fn rejection(
-    (limits, by): (&[RequestLimit<'_>], usize),
-    wait: RejectedWait,
-    status: StatusCode,
-    request: &View<'_>,
-    now: Now,
-) -> Rejection {
-    let limit = &limits[by];
-    let enforces = |limit: &&RequestLimit<'_>| limit.mode() == Mode::Enforce;
-    let index = limits[..by].iter().filter(enforces).count();
-    let kept = limits.iter().filter(enforces).filter_map(|limit| kept(&limit.claim));
-    let mut kept: PerAsk<_> = kept.collect();
-    if kept.iter().all(|it| it.decision.outcome.passes()) {
-        // The process ends before those who wait may go.
-        let waits = |it: &&mut KeptDecision| matches!(it.decision.outcome, Outcome::Delay(_));
-        kept.iter_mut().filter(waits).for_each(|it| {
-            it.decision.outcome = Outcome::Reject { retry_after: wait.retry_after };
-        });
-    }
-    let texts = RejectedTexts::of([
-        limit.claim.key.shown().as_str(),
-        request.method.as_str(),
-        request.path.matching(),
-        request.route,
-        request.id.unwrap_or_default(),
-        limit.name().unwrap_or_default(),
-    ]);
-    let source = match limit.of {
-        _ if limit.is_banned => "ban",
-        FiguresOf::Limit => "file",
-        FiguresOf::Plan(_) => "plan",
-        FiguresOf::Override => "override",
-    };
-    let (id, client) = (new_uuid(now.wall), request.client);
-    Rejection { id, now, limits: kept, by: index, wait, status, client, source, texts }
-}
-
-/// `None` if nobody has decided.
-fn kept(claim: &Claim<'_>) -> Option<KeptDecision> {
-    let (decision, by) = (claim.decision()?, claim.decider()?);
-    let ask = Ask { algorithm: figures(claim), ..claim.ask };
-    // No part of the settings is kept: they would outlive a reload, with all overrides.
-    let spec = &**claim.spec;
-    Some(KeptDecision {
-        limit: spec.name.clone(),
-        plan: spec.plan.clone(),
-        may_owe: spec.is_settled() || spec.reported || spec.wait > MaxWait::NONE,
-        ask,
-        decision,
-        by,
-        is_without_redis: claim.is_without_redis(),
-    })
-}
-
 /// The figures that decided. For a Redisson limiter, the figures that Redis reports.
-fn figures(claim: &Claim<'_>) -> Algorithm {
-    let reported = claim.figures().and_then(|LimiterFigures { capacity, interval_ms }| {
+pub(super) fn figures(claim: &Claim<'_>) -> Algorithm {
+    let reported = match claim.ask.algorithm {
+        Algorithm::Redisson(_) => claim.figures(),
+        _ => None,
+    };
+    let reported = reported.and_then(|LimiterFigures { capacity, interval_ms }| {
         let rate = Rate::new(capacity, interval_ms.saturating_mul(1_000)).ok()?;
         redisson::Params::new(Some(rate), Sharing::default())
     });

@@ -57,7 +57,7 @@ impl Timestamp {
 }
 
 /// One moment by two clocks. In Redis both clocks are the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
     /// By a clock that never steps. Buckets that refill, leak or slide use it, since a step forward would
     /// give tokens.

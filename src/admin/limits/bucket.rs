@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::key::AskedKey;
-use super::{AdminResponse, ApiProblem, answer_json, plans};
+use super::{AdminResponse, ApiProblem, plans};
 use crate::admin::Admin;
 use crate::admin::answer::done;
 use crate::limit::algorithm::{Algorithm, sliding_log};
@@ -27,17 +27,7 @@ const NO_PLAN: &str =
 
 impl Admin {
     /// The tokens that a bucket has left, its figures, and when it is full again.
-    pub(super) async fn bucket(
-        &self,
-        settings: &Settings,
-        spec: &LimitSpec,
-        key: &AskedKey,
-    ) -> Result<AdminResponse, ApiProblem> {
-        Ok(answer_json(&self.bucket_json(settings, spec, key).await?))
-    }
-
-    /// The same as JSON.
-    pub(in crate::admin) async fn bucket_json(
+    pub(in crate::admin) async fn bucket(
         &self,
         settings: &Settings,
         spec: &LimitSpec,

@@ -71,7 +71,7 @@ impl Admin {
             ([], _) => Ok(read_only(&method, || self.list(&settings))),
             ([limit, "keys", key], &(Method::GET | Method::HEAD)) => {
                 let (spec, key) = self.asked(&settings, limit, key, query)?;
-                self.bucket(&settings, spec, &key).await
+                Ok(answer_json(&self.bucket(&settings, spec, &key).await?))
             }
             ([limit, "keys", key], &Method::DELETE) => {
                 let (spec, key) = self.asked(&settings, limit, key, query)?;

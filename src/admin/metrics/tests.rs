@@ -95,7 +95,7 @@ fn the_whole_page() {
         process.is_config_valid.store(false, Ordering::Relaxed);
         let event = ThrottleEvent {
             limit: &per_client,
-            key: b"203.0.113.7",
+            key: 0,
             shown: &"203.0.113.7",
             route: "/users/{id}",
             client: [203, 0, 113, 7].into(),

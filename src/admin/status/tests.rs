@@ -4,6 +4,7 @@ use tokio::time::{advance, sleep};
 use super::*;
 use crate::admin::testing;
 use crate::limit::name::Name;
+use crate::observe::key_hash;
 use crate::observe::metrics::DecisionKind;
 use crate::observe::top_keys::KeyLabel;
 
@@ -126,7 +127,12 @@ async fn keys_are_listed_as_the_log_shows_them() {
     let worker = admin.process.metrics.worker(0);
     let now = admin.process.clock.now();
     for text in ["%2=203.0.113.7|%-", "a"] {
-        worker.top_keys.rejected(&name, KeyLabel { text: text.as_bytes(), name: None }, now);
+        worker.top_keys.rejected(
+            &name,
+            key_hash(text.as_bytes()),
+            KeyLabel { text: text.as_bytes(), name: None },
+            now,
+        );
     }
     sleep(Duration::from_millis(1_500)).await;
     let limit = &status(&admin)["limits"][0];

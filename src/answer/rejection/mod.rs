@@ -8,10 +8,11 @@ mod sentence;
 
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use http::StatusCode;
 use http::header::{HeaderName, HeaderValue, RETRY_AFTER};
+use http::{Response, StatusCode};
 use smallvec::SmallVec;
 use uuid::Uuid;
 
@@ -24,7 +25,6 @@ use crate::limit::decision::{whole_milliseconds, whole_seconds};
 use crate::limit::name::Name;
 use crate::limit::quota::{QUOTA_EXCEEDED, problem};
 use crate::settings::{AnswerBody, AnswerSpec, BodyTemplate, LimitSpec, TemplatePiece};
-use crate::throttle::rejection::Rejection;
 use crate::throttle::{Quota, violated};
 
 /// The problem type of draft-ietf-httpapi-ratelimit-headers-11, section 5, for banned clients, and its title.
@@ -61,8 +61,8 @@ pub(super) struct RejectionContent<'r> {
     /// The same in milliseconds. It is 0 in an answer that does not name it, so that the answer can be cached.
     milliseconds: u64,
     quotas: &'r [Quota<'r>],
-    /// The first limit that refuses, and its figures. The answer describes it.
-    first: Option<(&'r Arc<LimitSpec>, Algorithm)>,
+    /// The figures of the first limit that refuses. The answer describes it.
+    figures: Algorithm,
 }
 
 /// What stands for the ID in a composed answer until its own ID is known.
@@ -110,34 +110,33 @@ impl Rejections {
 }
 
 impl<'r> RejectionContent<'r> {
-    /// The answer to this rejection. `spec` has the answer settings of the limit that decides, `default` those for
-    /// limits without their own.
+    /// The answer to a rejection. `spec` has the answer settings of the limit that decides, `default` those for limits
+    /// without their own. `retry_after` is the wait that the client is told, `figures` those of the first limit that
+    /// refuses.
     pub(super) fn new(
         protocol: Protocol,
         [spec, default]: [&'r Arc<AnswerSpec>; 2],
-        rejection: &'r Rejection,
+        retry_after: Option<Duration>,
+        figures: Algorithm,
         quotas: &'r [Quota<'r>],
     ) -> Self {
-        let retry_after = rejection.wait.told;
-        let spec_of_first = quotas.iter().find(|quota| !quota.outcome.passes());
-        let first = spec_of_first.zip(rejection.first());
-        let first = first.map(|(quota, first)| (quota.limit, first.ask.algorithm));
         let tells = match protocol {
             Protocol::Grpc(_) => true,
             Protocol::Http(_) => spec.headers.retry_after_ms || has_milliseconds(&spec.body),
         };
         let milliseconds = retry_after.filter(|_| tells).map_or(0, whole_milliseconds);
         let retry_after = retry_after.map(whole_seconds);
-        Self { protocol, spec, default, retry_after, milliseconds, quotas, first }
+        Self { protocol, spec, default, retry_after, milliseconds, quotas, figures }
     }
 
     /// What the answer says in words.
     pub(super) fn detail(&self) -> String {
         let hides =
             |spec: &LimitSpec| !spec.reject.as_ref().unwrap_or(self.default).headers.ratelimit;
-        let shown = self.first.filter(|(spec, _)| !hides(spec));
-        let told =
-            shown.map(|(spec, figures)| sentence::limit(spec, &figures, self.spec.is_for_banned));
+        let first = self.quotas.iter().find(|quota| !quota.outcome.passes());
+        let told = first
+            .filter(|first| !hides(first.limit))
+            .map(|first| sentence::limit(first.limit, &self.figures, self.spec.is_for_banned));
         sentence::with_wait(told, self.retry_after)
     }
 
@@ -156,55 +155,57 @@ struct CachedAnswer {
     retry_after: Option<u64>,
     milliseconds: u64,
     quotas: Vec<CachedQuota>,
-    first: Option<(Arc<LimitSpec>, Algorithm)>,
+    figures: Algorithm,
     answer: ComposedAnswer,
 }
 
-/// An answer with [`NO_ID`] in place of its ID, and where that stands in the body.
+/// An answer with [`NO_ID`] in place of its ID, and where that stands in the body and in gRPC's message.
 #[derive(Debug)]
 struct ComposedAnswer {
     answer: OwnResponse,
-    places: SmallVec<[usize; 1]>,
+    in_body: SmallVec<[usize; 1]>,
+    in_message: SmallVec<[usize; 1]>,
 }
 
 impl ComposedAnswer {
     fn new(answer: OwnResponse) -> Self {
-        let places = places(answer.body()).collect();
-        Self { answer, places }
+        let message = answer.headers().get(grpc::MESSAGE).map_or(&[][..], HeaderValue::as_bytes);
+        Self { in_body: places(answer.body()), in_message: places(message), answer }
     }
 
     /// The answer with this ID.
     fn with_id(&self, id: Uuid) -> OwnResponse {
-        let mut answer = self.answer.clone();
-        let mut text = Uuid::encode_buffer();
-        let id = id.hyphenated().encode_lower(&mut text).as_bytes();
-        if !self.places.is_empty() {
-            let body = patched(answer.body(), self.places.iter().copied(), id);
-            *answer.body_mut() = body.into();
-        }
-        if let Some(message) = answer.headers_mut().get_mut(grpc::MESSAGE) {
-            let own = patched(message.as_bytes(), places(message.as_bytes()), id);
-            *message = HeaderValue::from_maybe_shared(Bytes::from(own)).unwrap_or(message.clone());
+        let mut answer = Response::new(patched(self.answer.body(), &self.in_body, id));
+        *answer.status_mut() = self.answer.status();
+        *answer.headers_mut() = self.answer.headers().clone();
+        if !self.in_message.is_empty()
+            && let Some(message) = answer.headers_mut().get_mut(grpc::MESSAGE)
+        {
+            let own = patched(&Bytes::copy_from_slice(message.as_bytes()), &self.in_message, id);
+            *message = HeaderValue::from_maybe_shared(own).unwrap_or(message.clone());
         }
         answer
     }
 }
 
 /// Where [`NO_ID`] stands in a text.
-fn places(text: &[u8]) -> impl Iterator<Item = usize> {
+fn places(text: &[u8]) -> SmallVec<[usize; 1]> {
     let all = text.windows(NO_ID.len()).enumerate();
-    all.filter(|(_, part)| *part == NO_ID.as_bytes()).map(|(at, _)| at)
+    all.filter(|(_, part)| *part == NO_ID.as_bytes()).map(|(at, _)| at).collect()
 }
 
 /// The text with the ID in these places.
-fn patched(text: &[u8], places: impl Iterator<Item = usize>, id: &[u8]) -> Vec<u8> {
+fn patched(text: &Bytes, places: &[usize], id: Uuid) -> Bytes {
+    if places.is_empty() {
+        return text.clone();
+    }
     let mut own = text.to_vec();
     for at in places {
-        if let Some(place) = own.get_mut(at..at + NO_ID.len()) {
-            place.copy_from_slice(id);
+        if let Some(place) = own.get_mut(*at..at + NO_ID.len()) {
+            id.hyphenated().encode_lower(place);
         }
     }
-    own
+    own.into()
 }
 
 /// What a cached answer says about one limit.
@@ -243,7 +244,7 @@ impl CachedAnswer {
             retry_after: content.retry_after,
             milliseconds: content.milliseconds,
             quotas: content.quotas.iter().map(CachedQuota::of).collect(),
-            first: content.first.map(|(spec, figures)| (Arc::clone(spec), figures)),
+            figures: content.figures,
             answer,
         }
     }
@@ -255,12 +256,7 @@ impl CachedAnswer {
             && Arc::ptr_eq(&self.spec, content.spec)
             && self.quotas.len() == content.quotas.len()
             && self.quotas.iter().zip(content.quotas).all(|(kept, quota)| kept.is_of(quota))
-            && match (&self.first, &content.first) {
-                (Some((kept, figures)), Some((spec, own))) => {
-                    Arc::ptr_eq(kept, spec) && figures == own
-                }
-                (kept, own) => kept.is_none() && own.is_none(),
-            }
+            && self.figures == content.figures
     }
 }
 

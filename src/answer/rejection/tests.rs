@@ -7,6 +7,7 @@ use super::super::protocol::{GrpcKind, ProblemType};
 use super::super::response::close;
 use super::*;
 use crate::limit::decision::Outcome;
+use crate::limit::time::Timestamp;
 use crate::settings::testing::settings;
 use crate::settings::{AnswerHeaders, LimitSpec};
 
@@ -50,7 +51,7 @@ fn each_cause_has_its_own_answer() {
         retry_after: Some(1),
         milliseconds: 0,
         quotas: &[quota],
-        first: None,
+        figures: Algorithm::Closed,
     };
     let quotas = [
         vec![Quota { burst: 11, ..quota }],
@@ -75,7 +76,7 @@ fn each_cause_has_its_own_answer() {
         RejectionContent { spec: &plain, ..first },
         RejectionContent { spec: &plain, retry_after: Some(1 + KEPT as u64), ..first },
         RejectionContent { spec: &teapot, ..first },
-        RejectionContent { first: Some((&limits[0], Algorithm::Closed)), ..first },
+        RejectionContent { figures: limits[0].figures.at(Timestamp::MIN).unwrap(), ..first },
     ];
     let contents = quotas.iter().map(|quotas| RejectionContent { quotas, ..first }).chain(others);
     let contents: Vec<_> = contents.collect();
@@ -99,9 +100,9 @@ fn a_changed_answer_stays_the_same_for_others() {
     let (_, default) = limits();
     let (spec, default) = (&default, &default);
     let protocol = Protocol::Http(ProblemType::Problem);
-    let (retry_after, milliseconds, quotas, first) = (None, 0, &[][..], None);
+    let (retry_after, milliseconds, quotas, figures) = (None, 0, &[][..], Algorithm::Closed);
     let content =
-        RejectionContent { protocol, spec, default, retry_after, milliseconds, quotas, first };
+        RejectionContent { protocol, spec, default, retry_after, milliseconds, quotas, figures };
     let rejections = Rejections::new();
     let mut first = rejections.answer(&content, Uuid::nil());
     close(&mut first, Version::HTTP_11);

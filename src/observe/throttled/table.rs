@@ -120,7 +120,8 @@ impl GroupCounts {
 #[derive(Clone, Debug)]
 pub(super) struct PastEvent {
     limit: Name,
-    key: Box<str>,
+    key: u64,
+    shown: Box<str>,
     route: String,
     client: IpAddr,
     method: String,
@@ -138,7 +139,8 @@ impl PastEvent {
     fn of(event: &ThrottleEvent<'_>) -> Self {
         Self {
             limit: event.limit.clone(),
-            key: start(&event.shown.to_string(), TEXT).into(),
+            key: event.key,
+            shown: start(&event.shown.to_string(), TEXT).into(),
             route: event.route.into(),
             client: event.client,
             method: start(event.method, TEXT).into(),
@@ -170,8 +172,8 @@ impl PastEvent {
     pub(super) fn event(&self) -> ThrottleEvent<'_> {
         ThrottleEvent {
             limit: &self.limit,
-            key: self.key.as_bytes(),
-            shown: &self.key,
+            key: self.key,
+            shown: &self.shown,
             route: &self.route,
             client: self.client,
             method: &self.method,

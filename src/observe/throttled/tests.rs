@@ -3,7 +3,7 @@ use std::sync::{Arc, LazyLock};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::super::testing;
+use super::super::{key_hash, testing};
 use super::*;
 use crate::limit::algorithm::token_bucket;
 use crate::limit::rate::{Burst, Rate};
@@ -26,7 +26,7 @@ pub(super) fn figures(rate: &str) -> Algorithm {
 pub(super) fn rejected<'e>(key: &'e &'e str) -> ThrottleEvent<'e> {
     ThrottleEvent {
         limit: &PER_CLIENT,
-        key: key.as_bytes(),
+        key: key_hash(key.as_bytes()),
         shown: key,
         route: "/users/{id}",
         client: [203, 0, 113, 7].into(),

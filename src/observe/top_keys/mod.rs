@@ -8,7 +8,6 @@
 mod sketch;
 
 use std::cmp::Reverse;
-use std::hash::BuildHasher as _;
 use std::mem::take;
 use std::time::Duration;
 
@@ -20,7 +19,6 @@ pub(crate) use self::sketch::{KeyCount, KeyLabel};
 use self::sketch::{KeySketch, merged};
 use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
-use crate::observe::KEY_HASHER;
 
 /// Rejections are counted in periods of this length, in microseconds. A reader sees the running period and the one
 /// before.
@@ -56,9 +54,8 @@ pub(crate) fn window(now: Timestamp) -> Duration {
 }
 
 impl TopKeys {
-    /// Counts a rejection of a key.
-    pub(crate) fn rejected(&self, limit: &Name, key: KeyLabel<'_>, now: Timestamp) {
-        let id = KEY_HASHER.hash_one(key.text);
+    /// Counts a rejection of a key. `id` is its [`key_hash`](crate::observe::key_hash).
+    pub(crate) fn rejected(&self, limit: &Name, id: u64, key: KeyLabel<'_>, now: Timestamp) {
         self.of(limit, now, |keys| keys.rejected.record(id, now, key));
     }
 

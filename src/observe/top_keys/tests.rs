@@ -1,4 +1,5 @@
 use super::*;
+use crate::observe::key_hash;
 
 fn limit(text: &str) -> Name {
     Name::new(text).unwrap()
@@ -13,7 +14,7 @@ fn workers(count: usize) -> Vec<TopKeys> {
 }
 
 fn reject(worker: &TopKeys, name: &str, key: &str, now: Timestamp) {
-    worker.rejected(&limit(name), label(key), now);
+    worker.rejected(&limit(name), key_hash(key.as_bytes()), label(key), now);
 }
 
 fn label(text: &str) -> KeyLabel<'_> {
