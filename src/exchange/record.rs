@@ -18,6 +18,7 @@ use crate::answer::protocol::Protocol;
 use crate::answer::refusal::{Refusal, client_gone};
 use crate::answer::response::OwnResponse;
 use crate::clock::Clock;
+use crate::limit::Mode;
 use crate::limit::name::Name;
 use crate::observe::events::{FailedExchange, RefusedRequests};
 use crate::observe::metrics::{DecisionKind, RouteCounter, UpstreamFailure};
@@ -271,9 +272,10 @@ impl RequestRecord {
     fn log(&self, details: &RequestDetails, duration: Duration) {
         let user_agent =
             details.user_agent.as_ref().map(|it| String::from_utf8_lossy(it.as_bytes()));
-        let LimitAnswers { counted, plan, .. } = &details.limits;
-        let keys = counted.iter().map(|it| (&it.limit, it.key.as_str()));
-        let costs = counted.iter().map(|it| {
+        let LimitAnswers { decisions, plan, .. } = &details.limits;
+        let counted = || decisions.iter().filter(|it| it.mode != Mode::Candidate);
+        let keys = counted().map(|it| (&it.limit, it.key.as_str()));
+        let costs = counted().map(|it| {
             let used = self.permit.used().find(|(limit, _)| **limit == it.limit);
             (&it.limit, used.map_or(it.cost, |(_, used)| used))
         });
@@ -295,8 +297,8 @@ impl RequestRecord {
             upstream_ms = details.answer.as_ref().map(|it| (it.after.as_secs_f64() * 1e6).round() / 1e3),
             process = PROCESS.as_str(),
             n = next_access_line(),
-            keys = (!counted.is_empty()).then(|| json_object(keys)),
-            costs = (!counted.is_empty()).then(|| json_object(costs)),
+            keys = (!decisions.is_empty()).then(|| json_object(keys)),
+            costs = (!decisions.is_empty()).then(|| json_object(costs)),
             plan = plan.as_ref().map(Name::as_str),
             via = self.via,
             request_id = self.request_id.as_ref().and_then(|id| id.to_str().ok()),

@@ -23,7 +23,7 @@ use crate::limit::waiting::MaxWait;
 use crate::observe::key_hash;
 use crate::observe::metrics::DecisionKind;
 use crate::observe::throttled::ThrottleEvent;
-use crate::observe::trace::{CountedKey, LimitAnswers, LimitDecision};
+use crate::observe::trace::{LimitAnswers, LimitDecision};
 use crate::request::key::View;
 use crate::request::network::client_network;
 use crate::store::{Claim, LimiterFigures, stored_text};
@@ -229,16 +229,12 @@ pub(super) fn trace(
     let decisions = limits.iter().map(|limit| LimitDecision {
         at,
         limit: limit.claim.spec.name.clone(),
+        key: stored_text(limit.claim.key.shown()).into_owned(),
+        cost: limit.claim.ask.cost.get(),
         mode: limit.mode(),
         kind: limit.kind(),
         decision: limit.claim.decision(),
     });
-    let counted = limits.iter().filter(|limit| limit.mode() != Mode::Candidate).map(|limit| {
-        let Claim { spec, key, ask, .. } = &limit.claim;
-        let key = stored_text(key.shown()).into_owned();
-        CountedKey { limit: spec.name.clone(), key, cost: ask.cost.get() }
-    });
-    let counted = counted.collect();
     let plan = limits.iter().find_map(|limit| limit.of.plan()).cloned();
-    *answers = LimitAnswers { store: took, decisions: decisions.collect(), counted, plan };
+    *answers = LimitAnswers { store: took, decisions: decisions.collect(), plan };
 }

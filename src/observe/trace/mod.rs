@@ -18,9 +18,7 @@ use tokio::sync::Notify;
 
 pub(crate) use self::export::SpanExport;
 pub(crate) use self::otlp::{LONGEST, cut};
-pub(crate) use self::span::{
-    CountedKey, LimitAnswers, LimitDecision, RequestDetails, ServerAnswer, SpanIds,
-};
+pub(crate) use self::span::{LimitAnswers, LimitDecision, RequestDetails, ServerAnswer, SpanIds};
 use super::events;
 use super::repeated::{DroppedSpans, Repeated};
 

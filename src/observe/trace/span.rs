@@ -76,28 +76,20 @@ pub(crate) struct LimitAnswers {
     pub(crate) store: Option<Duration>,
     /// One decision for each limit that was asked, in the route's order.
     pub(crate) decisions: Vec<LimitDecision>,
-    /// What was counted, for the access line.
-    pub(crate) counted: Vec<CountedKey>,
     /// The request's plan, if a limit has figures for it.
     pub(crate) plan: Option<Name>,
 }
 
-/// What one limit has counted of a request.
-#[derive(Debug)]
-pub(crate) struct CountedKey {
-    pub(crate) limit: Name,
-    /// The key as in Redis.
-    pub(crate) key: String,
-    /// What the request was to take.
-    pub(crate) cost: u64,
-}
-
-/// The decision of one limit about a request. The key is not here, because it may be a secret.
+/// The decision of one limit about a request.
 #[derive(Debug)]
 pub(crate) struct LimitDecision {
     pub(crate) at: Instant,
     /// The limit's name, or its candidate's.
     pub(crate) limit: Name,
+    /// The key as in Redis, for the access line. No span has it.
+    pub(crate) key: String,
+    /// What the request was to take.
+    pub(crate) cost: u64,
     /// Whether the limit enforces, or is only tried.
     pub(crate) mode: Mode,
     /// The decision as the metrics count it.
