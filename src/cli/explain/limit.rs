@@ -94,6 +94,9 @@ pub(super) fn describe_limit(
         if let Some(when) = &spec.count_when {
             text.say(format_args!("given back unless the response's status is {when}"));
         }
+        if let Some(share) = spec.near {
+            text.say(format_args!("logs once that the key has used {share} % of its bucket"));
+        }
         if let Some(BanSpec { rejections, lasts, .. }) = spec.ban.as_deref()
             && of != FiguresOf::Override
         {

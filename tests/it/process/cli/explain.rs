@@ -348,3 +348,13 @@ fn a_body_is_explained_as_it_is_read() {
         assert!(code == 0 && out.contains(says), "{more:?}: `{says}` in:\n{out}");
     }
 }
+
+#[test]
+fn explain_says_when_a_key_is_near_its_limit() {
+    const FILE: &str = "[limits.a]\nkey = [\"ip\"]\nrate = \"5/s\"\nnear = \"80%\"\n\
+        [[routes]]\npath = \"/\"\nrespond = { status = 204 }\nlimits = [\"a\"]\n";
+    let folder = folder(Some(FILE));
+    let (code, out, _) = told(folder.path(), &["explain", "/"]);
+    assert_eq!(code, 0);
+    assert!(out.contains("logs once that the key has used 80 % of its bucket"), "{out}");
+}
