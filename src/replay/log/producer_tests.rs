@@ -18,7 +18,7 @@ fn the_lines_of_each_server_are_read() {
     for (line, record) in [
         ("\r", "no request: it is empty"),
         (
-            "\0\0\0203.0.113.7 - - [17/May/2015:10:05:03 +0000] \"GET /x HTTP/1.1\" 200 5\r",
+            "\0\0\x00203.0.113.7 - - [17/May/2015:10:05:03 +0000] \"GET /x HTTP/1.1\" 200 5\r",
             "2015-05-17T10:05:03Z 203.0.113.7 GET /x query=none host=? 200 5B ?s",
         ),
     ] {

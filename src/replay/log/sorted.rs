@@ -32,7 +32,7 @@ pub struct SortedLogs {
     open: Vec<OpenLog>,
     /// The requests that wait for earlier ones, each with about the bytes that it takes. The key is a request's time, and
     /// the numbers of its log and its line.
-    waiting: BTreeMap<(Timestamp, usize, u64), Box<(LineContent, usize)>>,
+    waiting: BTreeMap<(Timestamp, usize, u64), (LineContent, usize)>,
     /// The bytes of all requests that wait.
     held: usize,
     /// The time of the last request.
@@ -47,8 +47,8 @@ pub struct SortedLogs {
 
 /// What a line that waits says.
 enum LineContent {
-    Request(LogRecord),
-    Change(ToldChange),
+    Request(Box<LogRecord>),
+    Change(Box<ToldChange>),
 }
 
 /// How far lines are from the order of time, before they are sorted.
@@ -127,12 +127,12 @@ impl SortedLogs {
                 }
             }
             let Some((_, waiting)) = self.waiting.pop_first() else { return Ok(None) };
-            let (content, bytes) = *waiting;
+            let (content, bytes) = waiting;
             self.held -= bytes;
             let mut record = match content {
-                LineContent::Request(record) => record,
+                LineContent::Request(record) => *record,
                 LineContent::Change(change) => {
-                    self.changes.push(change);
+                    self.changes.push(*change);
                     continue;
                 }
             };
@@ -160,8 +160,8 @@ impl SortedLogs {
                 let (file, line) = (log.reader.file.clone(), log.reader.line_number);
                 let is_told = matches!(fault, LineFault::NoRequest(_));
                 if let Some((time, change)) = log.reader.change().filter(|_| is_told) {
-                    let content = LineContent::Change(change);
-                    self.waiting.insert((time, log.number, line), Box::new((content, 0)));
+                    let content = LineContent::Change(Box::new(change));
+                    self.waiting.insert((time, log.number, line), (content, 0));
                 }
                 return Ok(Some(FaultyLine { file, line, fault }));
             }
@@ -181,7 +181,7 @@ impl SortedLogs {
         let bytes = mem::size_of::<LogRecord>() + log.reader.line_length();
         self.held += bytes;
         let key = (time, log.number, log.reader.line_number);
-        self.waiting.insert(key, Box::new((LineContent::Request(record), bytes)));
+        self.waiting.insert(key, (LineContent::Request(Box::new(record)), bytes));
         Ok(None)
     }
 }
