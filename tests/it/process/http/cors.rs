@@ -47,7 +47,11 @@ fn refusing(cors: &str) -> Proxy {
         .section(cors)
 }
 
-const REFUSED: [(&str, &str, &[(&str, &str)], &str, u16); 10] = [
+/// A method, a path, headers, a body, and the status of the answer.
+type RefusedRequest =
+    (&'static str, &'static str, &'static [(&'static str, &'static str)], &'static str, u16);
+
+const REFUSED: [RefusedRequest; 10] = [
     ("GET", "/limited", &[], "", 429),
     ("HEAD", "/limited", &[], "", 429),
     ("POST", "/limited", &[("content-type", "application/grpc-web")], "", 200),
