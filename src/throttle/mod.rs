@@ -280,9 +280,10 @@ impl Throttle {
     }
 
     fn keep(&self, rejected: &RejectedRequest<'_, '_, '_>) {
+        let Claim { spec, key, .. } = &rejected.by().claim;
         let (now, told) = (rejected.now.steady, rejected.wait.told);
         let write = |kept: &mut Rejection| rejected.write(kept);
-        self.kept.keep(self.worker, rejected.kept_key(), (now, told), write);
+        self.kept.keep(self.worker, (&spec.name, key.shown()), (now, told), write);
     }
 
     /// The request, which the limit at the index `by` refuses.

@@ -6,13 +6,15 @@ use std::time::Duration;
 use super::request_limit::RequestLimit;
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
+use crate::limit::algorithm::redisson::{self, Sharing};
 use crate::limit::decide::PerAsk;
 use crate::limit::decision::Outcome;
 use crate::limit::name::Name;
 use crate::limit::quota::QuotaFigures;
+use crate::limit::rate::Rate;
 use crate::limit::time::Timestamp;
 use crate::settings::{Figures, LimitSpec};
-use crate::store::Claim;
+use crate::store::{Claim, LimiterFigures};
 
 /// What an enforcing limit says to a client, for the `ratelimit` fields (`answer/quotas.rs`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +81,19 @@ pub(super) fn quota<'p>(limit: &RequestLimit<'p>, goes: Timestamp) -> Option<Quo
 /// The size of a claim's bucket.
 pub(super) fn burst(claim: &Claim<'_>) -> u64 {
     claim.figures().map_or_else(|| claim.ask.algorithm.capacity(), |figures| figures.capacity)
+}
+
+/// The figures that decided. For a Redisson limiter, the figures that Redis reports.
+pub(super) fn figures(claim: &Claim<'_>) -> Algorithm {
+    let reported = match claim.ask.algorithm {
+        Algorithm::Redisson(_) => claim.figures(),
+        _ => None,
+    };
+    let reported = reported.and_then(|LimiterFigures { capacity, interval_ms }| {
+        let rate = Rate::new(capacity, interval_ms.saturating_mul(1_000)).ok()?;
+        redisson::Params::new(Some(rate), Sharing::default())
+    });
+    reported.map_or(claim.ask.algorithm, Algorithm::Redisson)
 }
 
 /// Turns delays into rejections, for a request whose turn would come after the end of the process.

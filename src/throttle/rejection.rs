@@ -10,10 +10,9 @@ use http::StatusCode;
 use smallvec::SmallVec;
 use uuid::Uuid;
 
-use super::kept;
+use super::quota::figures;
 use super::refused::ToldRejection;
 use super::request_limit::RequestLimit;
-use super::tell::figures;
 use super::{LimitedRequest, Refused};
 use crate::limit::decide::Ask;
 use crate::limit::decision::{Decision, Outcome};
@@ -102,7 +101,7 @@ pub(crate) struct KeptDecision {
 }
 
 impl<'l, 'p> RejectedRequest<'l, '_, 'p> {
-    fn by(&self) -> &'l RequestLimit<'p> {
+    pub(super) fn by(&self) -> &'l RequestLimit<'p> {
         &self.limits[self.by]
     }
 
@@ -123,11 +122,6 @@ impl<'l, 'p> RejectedRequest<'l, '_, 'p> {
         let first = self.refusing().next().map_or(self.by(), |(_, limit)| limit);
         let rejection = Box::new(ToldRejection { id: self.id, figures: figures(&first.claim) });
         Refused::Throttled { limit, retry_after: self.wait.told, answer, rejection }
-    }
-
-    /// The hash of the limit and the key under which the request is kept.
-    pub(super) fn kept_key(&self) -> u64 {
-        kept::hash(&self.by().claim.spec.name, self.by().claim.key.shown())
     }
 
     /// Writes what is kept of the request over an older rejection.
@@ -220,7 +214,6 @@ impl Rejection {
 impl Rejection {
     /// A rejection of this key at this time.
     pub(super) fn of(spec: &LimitSpec, key: &str, micros: u64) -> Self {
-        use crate::limit::key::Key;
         use crate::limit::rate::Cost;
         use crate::limit::time::Timestamp;
         let now = Now::from(Timestamp::from_micros(micros).unwrap());
@@ -238,7 +231,6 @@ impl Rejection {
         Self {
             id: Uuid::from_u128(micros.into()),
             now,
-            hash: kept::hash(&spec.name, &Key::of([Some(key.as_bytes())])),
             limits: [kept].into_iter().collect(),
             wait: RejectedWait { retry_after: None, told: Some(Duration::from_micros(10)) },
             key: key.as_bytes().to_vec(),

@@ -7,17 +7,15 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::open::OpenDecision;
-use super::quota::burst;
+use super::quota::{burst, figures};
 use super::rejection::RejectedRequest;
 use super::request_limit::{RequestLimit, UnreadLimit};
 use super::{LimitedRequest, Throttle};
 use crate::limit::Mode;
 use crate::limit::algorithm::Algorithm;
-use crate::limit::algorithm::redisson::{self, Sharing};
 use crate::limit::decision::Outcome;
 use crate::limit::key::{Key, write_shown};
 use crate::limit::name::Name;
-use crate::limit::rate::Rate;
 use crate::limit::time::Timestamp;
 use crate::limit::waiting::MaxWait;
 use crate::observe::key_hash;
@@ -26,7 +24,7 @@ use crate::observe::throttled::ThrottleEvent;
 use crate::observe::trace::{LimitAnswers, LimitDecision};
 use crate::request::key::View;
 use crate::request::network::client_network;
-use crate::store::{Claim, LimiterFigures, stored_text};
+use crate::store::{Claim, stored_text};
 
 impl Throttle {
     /// Counts the decisions of all limits, and notes the keys. `took` is the time that the store needed, if it is
@@ -194,19 +192,6 @@ fn event<'e>(
         outcome,
         mode: limit.mode(),
     }
-}
-
-/// The figures that decided. For a Redisson limiter, the figures that Redis reports.
-pub(super) fn figures(claim: &Claim<'_>) -> Algorithm {
-    let reported = match claim.ask.algorithm {
-        Algorithm::Redisson(_) => claim.figures(),
-        _ => None,
-    };
-    let reported = reported.and_then(|LimiterFigures { capacity, interval_ms }| {
-        let rate = Rate::new(capacity, interval_ms.saturating_mul(1_000)).ok()?;
-        redisson::Params::new(Some(rate), Sharing::default())
-    });
-    reported.map_or(claim.ask.algorithm, Algorithm::Redisson)
 }
 
 /// A key in the log's form.

@@ -82,17 +82,17 @@ impl KeptRejections {
         }
     }
 
-    /// Keeps a rejection of this worker. `key` is the hash of its limit and key, and `told` the wait that the client is
-    /// told. `write` writes it over an older one.
+    /// Keeps a rejection of this worker. `told` is the wait that the client is told. `write` writes it over an older one.
     pub(super) fn keep(
         &self,
         worker: usize,
-        key: u64,
+        (limit, key): (&Name, &Key),
         (now, told): (Timestamp, Option<Duration>),
         write: impl FnOnce(&mut Rejection),
     ) {
         let Some(table) = self.workers.get(worker % self.workers.len()) else { return };
         self.has_some.store(true, Ordering::Relaxed);
+        let key = hash(limit, key);
         let told = told.map_or(u64::MAX, |told| now.plus(told).as_micros());
         self.series_at(key).add(key, now.as_micros(), told);
         let mut table = table.lock();
@@ -191,7 +191,7 @@ impl SharedSeries {
 }
 
 /// The hash of a limit and a key.
-pub(super) fn hash(limit: &Name, key: &Key) -> u64 {
+fn hash(limit: &Name, key: &Key) -> u64 {
     HASHER.hash_one((limit.fingerprint(), key.as_bytes()))
 }
 

@@ -41,7 +41,8 @@ fn a_process_tells_its_newest_rejections_and_since_when_nothing_is_lost() {
         let key = format!("key {}", at % 5_000);
         let rejection = Rejection::of(&spec, &key, at);
         let told = (rejection.now.steady, rejection.wait.told);
-        kept.keep(usize::from(at > 6_000), rejection.hash, told, |kept| {
+        let key = Key::of([Some(key.as_bytes())]);
+        kept.keep(usize::from(at > 6_000), (&spec.name, &key), told, |kept| {
             *kept = Rejection { number: kept.number, ..rejection };
         });
     }
@@ -58,16 +59,18 @@ fn a_process_tells_its_newest_rejections_and_since_when_nothing_is_lost() {
 fn a_series_begins_anew_when_a_request_passes() {
     let spec = limit("rate = \"1/s\"");
     let kept = KeptRejections::new(2, Timestamp::MIN);
+    let [own, other] = ["a", "b"].map(|key| Key::of([Some(key.as_bytes())]));
     let reject = |worker, at| {
-        let rejection = Rejection::of(&spec, "a", at);
-        kept.keep(worker, rejection.hash, (rejection.now.steady, rejection.wait.told), |_| {});
-        let RejectionSeries { since, rejected, early } = kept.series(rejection.hash);
+        let now = Timestamp::from_micros(at).unwrap();
+        let told = (now, Some(Duration::from_micros(10)));
+        kept.keep(worker, (&spec.name, &own), told, |_| {});
+        let RejectionSeries { since, rejected, early } = kept.series(hash(&spec.name, &own));
         (since.as_micros(), rejected, early)
     };
     assert_eq!([reject(0, 5), reject(1, 14), reject(0, 24)], [(5, 1, 0), (5, 2, 1), (5, 3, 1)]);
-    kept.passed(&spec.name, &Key::of([Some(&b"b"[..])]));
+    kept.passed(&spec.name, &other);
     assert_eq!(reject(1, 33), (5, 4, 2), "it is another key");
-    kept.passed(&spec.name, &Key::of([Some(&b"a"[..])]));
+    kept.passed(&spec.name, &own);
     assert_eq!(reject(1, 34), (34, 1, 0));
 }
 
