@@ -56,6 +56,11 @@ impl Scrape<'_> {
         queues.map(|(spec, state)| (spec.name.as_str(), state.queue().facts()))
     }
 
+    /// The queues whose upstream has a goal.
+    fn goals(&self) -> impl Iterator<Item = (&str, QueueFacts)> {
+        self.queues().filter(|(_, facts)| facts.has_goal)
+    }
+
     /// Writes a number for each limit that has one.
     fn of_limits(&self, page: &mut Page, of: impl Fn(&LimitSpec) -> Option<f64>) {
         for limit in &self.published.settings.limits {
@@ -132,18 +137,18 @@ const FAMILIES: &[(&str, &str, &str, Samples)] = &[
         }
     }),
     ("gauge", "tidegate_upstream_slow_ratio", "The share of an upstream's answers that came after its goal.", |scrape, page| {
-        for (upstream, facts) in scrape.queues() {
-            facts.goal.iter().for_each(|goal| page.sample(&[("upstream", upstream)], &number(goal.slow_share)));
+        for (upstream, facts) in scrape.goals() {
+            page.sample(&[("upstream", upstream)], &number(facts.slow_share));
         }
     }),
     ("gauge", "tidegate_upstream_goal_times", "How many times the goal counts, as the upstream is slow, but not from load.", |scrape, page| {
-        for (upstream, facts) in scrape.queues() {
-            facts.goal.iter().for_each(|goal| page.sample(&[("upstream", upstream)], &goal.times));
+        for (upstream, facts) in scrape.goals() {
+            page.sample(&[("upstream", upstream)], &facts.goal_times);
         }
     }),
     ("counter", "tidegate_upstream_refused_total", "Requests that were refused with 503, as the queue was full or they had waited for too long.", |scrape, page| {
         for (upstream, facts) in scrape.queues() {
-            for (priority, counts) in Priority::ALL.iter().zip(facts.refused) {
+            for (priority, counts) in Priority::ALL.iter().zip(facts.report.refused) {
                 for (reason, count) in ["full", "waited"].iter().zip(counts) {
                     let labels = [("upstream", upstream), ("priority", priority.spelling()), ("reason", reason)];
                     page.sample(&labels, &count);
@@ -153,12 +158,12 @@ const FAMILIES: &[(&str, &str, &str, Samples)] = &[
     }),
     ("histogram", "tidegate_upstream_queue_seconds", "How long those waited that were sent after a wait.", |scrape, page| {
         for (upstream, facts) in scrape.queues() {
-            page.histogram(&[("upstream", upstream)], &facts.waits);
+            page.histogram(&[("upstream", upstream)], &facts.report.waits);
         }
     }),
     ("counter", "tidegate_upstream_limit_changes_total", "What the rule of a goal has done.", |scrape, page| {
-        for (upstream, facts) in scrape.queues().filter(|(_, facts)| facts.goal.is_some()) {
-            for ((_, kind), count) in LimitChange::COUNTED.iter().zip(facts.changes) {
+        for (upstream, facts) in scrape.goals() {
+            for (kind, count) in LimitChange::COUNTED.iter().zip(facts.report.changes) {
                 page.sample(&[("upstream", upstream), ("kind", kind)], &count);
             }
         }

@@ -166,24 +166,22 @@ events! {
     pub(crate) fn server_up(upstream: &str, server: &str) = info!(upstream, server, "server up");
 
     /// Too many answers of an API are late: from now on it gets fewer requests at once.
-    pub(crate) fn overload_began(it: &OverloadBegin<'_>) =
-        warn!(upstream = it.upstream, limit = it.limit, in_flight = it.in_flight, slow_percent = it.slow_percent,
-            answers = it.answers, goal_ms = it.goal_ms, mode = it.mode,
+    pub(crate) fn overload_began(upstream: &str, limit: Option<u64>, in_flight: usize, slow_percent: f64, answers: u64, goal_ms: u64, mode: &str) =
+        warn!(upstream, limit, in_flight, slow_percent, answers, goal_ms, mode,
             help = "see why the API is slow: docs/runbook.md, \"The API is slow\"", "overload began");
 
-    /// Requests are refused because an upstream is full. The counts are those since the last such line.
-    pub(crate) fn overload(it: &OverloadSummary<'_>) =
-        warn!(upstream = it.upstream, limit = it.limit, lowest = it.lowest, highest = it.highest,
-            waiting = it.waiting, refused = it.refused.iter().sum::<u64>(), refused_high = it.refused[0],
-            refused_normal = it.refused[1], refused_low = it.refused[2], keys = it.keys,
-            slow_percent = it.slow_percent, "overload");
+    /// Requests are refused because an upstream is full. The counts are those since the last such line, by priority.
+    pub(crate) fn overload(upstream: &str, limit: Option<u64>, limits: Option<[u64; 2]>, waiting: usize, refused: [u64; 3], keys: usize, slow_percent: f64) =
+        warn!(upstream, limit, lowest = limits.map(|it| it[0]), highest = limits.map(|it| it[1]),
+            waiting, refused = refused.iter().sum::<u64>(), refused_high = refused[0],
+            refused_normal = refused[1], refused_low = refused[2], keys, slow_percent, "overload");
 
     /// Nobody was refused for an interval. The number is that of all refused since the overload began.
     pub(crate) fn overload_ended(upstream: &str, limit: Option<u64>, refused: u64, lasted_ms: u64) =
         info!(upstream, limit, refused, lasted_ms, "overload ended");
 
     /// Fewer requests at once did not make the answers of an API faster. The numbers are those before and now.
-    pub(crate) fn slow_from_elsewhere(upstream: &str, in_flight: [usize; 2], means_ms: [f64; 2], goal_times: u32) =
+    pub(crate) fn slow_from_elsewhere(upstream: &str, in_flight: [u64; 2], means_ms: [f64; 2], goal_times: u32) =
         warn!(upstream, in_flight_before = in_flight[0], in_flight = in_flight[1], mean_ms_before = means_ms[0], mean_ms = means_ms[1], goal_times,
             help = "see what the API waits for: fewer requests do not make it faster, so none is refused for that",
             "slow, but not from load");
@@ -275,32 +273,6 @@ events! {
 
     /// `count` log lines were dropped since the last such line. `error` is the last cause.
     pub(crate) fn lines_dropped(count: u64, error: &str) = warn!(count, error, "log lines dropped");
-}
-
-/// What an API was like when its limit began.
-pub(crate) struct OverloadBegin<'u> {
-    pub(crate) upstream: &'u str,
-    pub(crate) limit: Option<u64>,
-    pub(crate) in_flight: usize,
-    pub(crate) slow_percent: f64,
-    pub(crate) answers: u64,
-    /// The shortest goal.
-    pub(crate) goal_ms: u64,
-    pub(crate) mode: &'static str,
-}
-
-/// What an overload was like since the last line.
-pub(crate) struct OverloadSummary<'u> {
-    pub(crate) upstream: &'u str,
-    pub(crate) limit: Option<u64>,
-    pub(crate) lowest: Option<u64>,
-    pub(crate) highest: Option<u64>,
-    pub(crate) waiting: usize,
-    /// By priority.
-    pub(crate) refused: [u64; 3],
-    /// How many keys these had.
-    pub(crate) keys: usize,
-    pub(crate) slow_percent: f64,
 }
 
 /// The file with the plans of customers has changed, and is in force.

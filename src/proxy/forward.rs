@@ -88,7 +88,7 @@ pub(super) async fn send(
         let retry_after = jitter.spread(error.retry_after, name, &client);
         Refusal::Overload(QueueError { retry_after, ..error })
     })?;
-    if entered.is_some() {
+    if entered.as_ref().is_some_and(|(permit, _)| permit.has_turn()) {
         *way.sent = Instant::now();
     }
     let (request_permit, upload) = entered.unzip();

@@ -12,7 +12,7 @@ use crate::config;
 use crate::limit::name::Name;
 use crate::observe::events;
 use crate::observe::log_interval::LogInterval;
-use crate::settings::{ListenAddress, Settings};
+use crate::settings::{ListenAddress, RouteSpec, Settings, UpstreamSpec};
 use crate::upstream::health::UpstreamState;
 use crate::worker::{ListenerCertificates, Published};
 
@@ -140,9 +140,12 @@ fn upstreams(settings: &Settings, before: Option<&Published>) -> Vec<Arc<Upstrea
     let before = before.iter().flat_map(|before| &before.upstreams);
     let known: HashMap<&Name, &UpstreamState> =
         before.map(|state| (state.name(), &**state)).collect();
-    settings
-        .upstreams
-        .iter()
-        .map(|spec| Arc::new(UpstreamState::new(spec, known.get(&spec.name).copied())))
-        .collect()
+    let state = |(index, spec): (usize, &UpstreamSpec)| {
+        let state = Arc::new(UpstreamState::new(spec, known.get(&spec.name).copied()));
+        let routes = settings.routes.iter().filter(|it| it.action.upstream() == Some(index));
+        let goal = |it: &RouteSpec| Some((it.name.clone(), it.options().slower_than?));
+        state.queue().reload(spec, routes.filter_map(goal).collect());
+        state
+    };
+    settings.upstreams.iter().enumerate().map(state).collect()
 }

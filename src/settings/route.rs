@@ -76,6 +76,16 @@ pub enum Action {
     },
 }
 
+impl Action {
+    /// The index of the upstream to which requests go.
+    pub(crate) fn upstream(&self) -> Option<usize> {
+        match self {
+            Self::Forward { upstream, .. } => usize::try_from(*upstream).ok(),
+            Self::Decide | Self::Respond { .. } => None,
+        }
+    }
+}
+
 impl RouteSpec {
     /// The route's options. A route without options has all of them unset.
     pub(crate) fn options(&self) -> &RouteOptions {

@@ -151,11 +151,11 @@ impl Upstream {
         if self.spec.max_requests.is_none() {
             return Ok(None);
         }
-        let (queue, by) = (&self.state.queue, by());
-        if let Some(entered) = queue.enter(&by) {
-            return Ok(Some(entered));
+        let queue = &self.state.queue;
+        match queue.enter(by()) {
+            Ok(entered) => Ok(Some(entered)),
+            Err(by) => Box::pin(queue.clone().wait(by, self.spec.queue_timeout)).await.map(Some),
         }
-        Box::pin(queue.clone().wait(by, self.spec.queue_timeout)).await.map(Some)
     }
 
     /// Whether a limit is in force, so that a request may have to wait.

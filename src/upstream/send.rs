@@ -6,7 +6,8 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
+use http_body::Body as _;
 use hyper::body::Incoming;
 use smallvec::SmallVec;
 use tokio::time::Instant;
@@ -217,8 +218,10 @@ impl Upstream {
         if response.status().is_server_error() {
             server.state.annotate(|notes| notes.answers_5xx += 1);
         }
-        let is_refusal = (self.spec.max_requests.is_some() || self.spec.respect_retry_after)
-            && response.headers().contains_key(TIDEGATE_OVERLOAD);
+        // To a gRPC client it is 200, without a body.
+        let may_refuse = response.status() == StatusCode::SERVICE_UNAVAILABLE
+            || response.status() == StatusCode::OK && response.body().is_end_stream();
+        let is_refusal = may_refuse && response.headers().contains_key(TIDEGATE_OVERLOAD);
         if self.spec.respect_retry_after
             && !is_refusal
             && let Some(pause) = asked_pause(response.status(), response.headers())

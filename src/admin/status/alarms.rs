@@ -12,7 +12,7 @@ use super::StatusFacts;
 use crate::limit::Mode;
 use crate::limit::name::Name;
 use crate::observe::metrics::{DecisionKind, FAILED, Reading, RouteCounts};
-use crate::settings::{Action, OnStoreError, Settings};
+use crate::settings::{OnStoreError, Settings};
 use crate::tls::server::CertificateEnd;
 use crate::upstream::health::UpstreamState;
 use crate::worker::Published;
@@ -105,20 +105,17 @@ impl StatusFacts<'_> {
     /// Requests are refused, since an upstream has as many as it can answer in time.
     fn overloaded(&self, state: &UpstreamState) -> Option<Value> {
         let facts = state.queue().facts();
-        let (name, refused) = (state.name(), facts.refused_per_second);
+        let (name, refused) = (state.name(), facts.report.refused_per_second);
         let what = format!("API overloaded: requests to {name} get 503, {refused:.0} a second");
-        let means = match facts.goal {
-            Some(_) => {
-                "Its answers came too late. It gets as many requests at once as it answers in time."
-            }
-            None => {
-                "It has `max_requests` in flight, and nobody waits for longer than `queue_timeout`."
-            }
+        let means = if facts.has_goal {
+            "Its answers came too late. It gets as many requests at once as it answers in time."
+        } else {
+            "It has `max_requests` in flight, and nobody waits for longer than `queue_timeout`."
         };
         let todo =
             "See \"The API is slow\" in docs/runbook.md: why it is slow, and who sends so much.";
         let id = format!("overload {name}");
-        (!facts.by_key.is_empty()).then(|| alarm("warning", &id, what, means, todo))
+        facts.refuses().then(|| alarm("warning", &id, what, means, todo))
     }
 
     /// Some answers of the last seconds have a 5xx status. Failures of the store have their own alarm.
@@ -129,12 +126,8 @@ impl StatusFacts<'_> {
         // An overload has its own alarm.
         let refuses = |name: &str| {
             let route = published.settings.routes.iter().find(|route| *route.name == *name);
-            let index = route.and_then(|route| match route.action {
-                Action::Forward { upstream, .. } => usize::try_from(upstream).ok(),
-                Action::Decide | Action::Respond { .. } => None,
-            });
-            let state = index.and_then(|index| published.upstreams.get(index));
-            state.is_some_and(|state| !state.queue().facts().by_key.is_empty())
+            let state = route.and_then(|route| published.upstreams.get(route.action.upstream()?));
+            state.is_some_and(|state| state.queue().facts().refuses())
         };
         let routes = self.later.reading.routes.iter().filter(|(name, last)| {
             let before = self.oldest.reading.routes.get(*name).map_or(0, unanswered);

@@ -1,14 +1,17 @@
 //! Connections, requests, routes, and upstreams with their servers.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::time::Duration;
 
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::{StatusFacts, busiest, latency};
+use crate::config::Spelled as _;
 use crate::limit::key::write_shown;
 use crate::observe::metrics::{Reading, RouteCounts, UpstreamCounts, UpstreamFailure};
-use crate::settings::{RouteSpec, Settings, UpstreamSpec};
+use crate::observe::millis;
+use crate::settings::{MaxRequests, RouteSpec, Settings, UpstreamSpec};
 use crate::upstream::health::{ServerState, UpstreamState};
 use crate::upstream::overload::report::QueueFacts;
 use crate::worker::Published;
@@ -97,7 +100,7 @@ impl StatusFacts<'_> {
                 "p50_ms": p50,
                 "p99_ms": p99,
                 "errors": by_reason(&now.failures),
-                "overload": spec.max_requests.map(|_| self.overload(&state.queue().facts())),
+                "overload": spec.max_requests.map(|it| self.overload(it, &state.queue().facts())),
                 "retries_total": servers.iter().map(|server| server.notes().retries).sum::<u64>(),
                 "servers": servers.iter().map(|state| self.upstream_server(state)).collect::<Vec<_>>(),
             })
@@ -107,25 +110,30 @@ impl StatusFacts<'_> {
     }
 
     /// The requests that wait for an upstream, and the limit that holds them.
-    fn overload(&self, facts: &QueueFacts) -> Value {
-        let refused = facts.by_key.iter().take(MOST_KEYS).map(|(key, [high, normal, low])| {
+    fn overload(&self, max_requests: MaxRequests, facts: &QueueFacts) -> Value {
+        let by_key = facts.report.overload.iter().flat_map(|overload| &overload.by_key);
+        let mut by_key: Vec<_> = by_key.collect();
+        by_key.sort_by_key(|(_, counts)| Reverse(counts.iter().sum::<u64>()));
+        let refused = by_key.into_iter().take(MOST_KEYS).map(|(key, counts)| {
             let mut shown = String::new();
             _ = write_shown(key.as_str(), &mut shown);
-            json!({ "key": shown, "high": high, "normal": normal, "low": low })
+            let mut refused = by_priority(*counts);
+            refused["key"] = shown.into();
+            refused
         });
-        let [high, normal, low] = facts.waiting;
-        let goal = facts.goal;
+        let goal = max_requests.goal();
+        let slow = (facts.slow_share * 1_000.0).round() / 10.0;
         json!({
             "limit": facts.limit,
             "in_flight": facts.in_flight,
-            "waiting": { "high": high, "normal": normal, "low": low },
-            "refused_per_second": facts.refused_per_second,
+            "waiting": by_priority(facts.waiting),
+            "refused_per_second": facts.report.refused_per_second,
             "refused": refused.collect::<Vec<_>>(),
-            "slow_percent": goal.map(|it| (it.slow_share * 1_000.0).round() / 10.0),
-            "goal_ms": goal.map(|it| it.milliseconds),
-            "goal_times": goal.map(|it| it.times),
-            "mode": goal.map(|it| it.mode),
-            "since": facts.lasts.map(|it| self.ago(Duration::from_micros(it))),
+            "slow_percent": goal.map(|_| slow),
+            "goal_ms": goal.map(|goal| millis(goal.slower_than)),
+            "goal_times": goal.map(|_| facts.goal_times),
+            "mode": goal.map(|goal| goal.mode.spelling()),
+            "since": facts.lasts.map(|lasts| self.ago(lasts)),
         })
     }
 
@@ -147,6 +155,10 @@ impl StatusFacts<'_> {
             "last_check": check,
         })
     }
+}
+
+fn by_priority([high, normal, low]: [impl Serialize; 3]) -> Value {
+    json!({ "high": high, "normal": normal, "low": low })
 }
 
 fn by_reason(failures: &BTreeMap<UpstreamFailure, u64>) -> BTreeMap<&'static str, u64> {

@@ -84,9 +84,10 @@ pub(super) fn describe_turn(
     plain: bool,
     text: &mut Explanation,
 ) {
-    let Action::Forward { upstream, .. } = &route.action else { return };
-    let Some(spec) = settings.upstream(*upstream) else { return };
-    let Some(max_requests) = spec.max_requests else { return };
+    let spec = route.action.upstream().and_then(|index| settings.upstreams.get(index));
+    let Some((spec, max_requests)) = spec.and_then(|it| Some((it, it.max_requests?))) else {
+        return;
+    };
     let options = route.options();
     let priority = options.priority.spelling();
     let goal = max_requests.goal().map(|goal| options.slower_than.unwrap_or(goal.slower_than));

@@ -16,7 +16,7 @@ use super::section::route::RouteDraft;
 use super::section::values::{Named, Names};
 use crate::request::key::KeySource;
 use crate::request::route::RouteTable;
-use crate::settings::{Action, Balance, CostSpec, DecideSpec, Endpoint, ListenAddress};
+use crate::settings::{Balance, CostSpec, DecideSpec, Endpoint, ListenAddress};
 
 impl Sections<'_> {
     pub(super) fn check(&self) {
@@ -298,8 +298,5 @@ fn is_at(listen: &SocketAddr, host: &str, port: u16) -> bool {
 
 /// The index of the upstream to which a route forwards its requests.
 fn upstream_of(route: &RouteDraft) -> Option<usize> {
-    match &route.action {
-        Some(Action::Forward { upstream, .. }) => usize::try_from(*upstream).ok(),
-        Some(Action::Respond { .. } | Action::Decide) | None => None,
-    }
+    route.action.as_ref()?.upstream()
 }

@@ -56,7 +56,6 @@ impl UpstreamState {
             Some(before) => before.queue.clone(),
             None => Arc::new(RequestQueue::new(spec)),
         };
-        queue.reload(spec);
         let dialer = before.map(|before| before.dialer.clone()).unwrap_or_default();
         let servers: Vec<_> = servers.collect();
         let arrears = Mutex::new(vec![0; servers.len()]);
@@ -79,7 +78,7 @@ impl UpstreamState {
     }
 
     /// Who waits for the upstream, and whether it is overloaded.
-    pub(crate) fn queue(&self) -> &RequestQueue {
+    pub(crate) fn queue(&self) -> &Arc<RequestQueue> {
         &self.queue
     }
 

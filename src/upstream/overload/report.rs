@@ -1,19 +1,17 @@
 //! What operators see of an upstream that is full: the log lines, and the numbers for metrics and the page.
 
-use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::mem;
 use std::time::Duration;
 
-use super::rule::{LimitChange, LimitRule};
+use super::rule::{LimitChange, LimitRule, whole};
+use super::turns::CLASSES;
 use super::window::{Micros, SECOND};
 use crate::limit::key::Key;
 use crate::limit::name::Name;
-use crate::observe::events::{self, OverloadBegin, OverloadSummary};
 use crate::observe::metrics::Histogram;
-use crate::settings::{GoalMode, MaxRequests, Priority};
-
-const CLASSES: usize = Priority::ALL.len();
+use crate::observe::{events, millis};
+use crate::settings::Priority;
 
 /// The most keys of which refusals are counted by themselves.
 const MOST_KEYS: usize = 1_000;
@@ -21,92 +19,90 @@ const MOST_KEYS: usize = 1_000;
 /// What has happened at an upstream's queue.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OverloadReport {
-    overload: Option<Overload>,
+    upstream: Name,
+    /// The shortest goal.
+    pub(crate) goal: Duration,
+    pub(crate) overload: Option<Overload>,
     /// By priority: those who found the queue full, and those who had waited.
-    refused: [[u64; 2]; CLASSES],
-    waits: Histogram,
-    changes: [u64; LimitChange::COUNTED.len()],
-    /// When it was last written, how many were refused by then, and how many a second before.
-    written: (Micros, u64, f64),
+    pub(crate) refused: [[u64; 2]; CLASSES],
+    pub(crate) waits: Histogram,
+    pub(crate) changes: [u64; LimitChange::ALL],
+    pub(crate) refused_per_second: f64,
+    /// When lines were last written, and how many were refused by then.
+    written: (Micros, u64),
 }
 
 /// From the first limit or refusal until nobody was refused for an interval.
-#[derive(Clone, Debug)]
-struct Overload {
-    since: Micros,
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Overload {
+    pub(crate) since: Micros,
     refused_at: Micros,
     refused: u64,
-    by_key: HashMap<Key, [u64; CLASSES]>,
-    line: OverloadLine,
+    /// The refused, by priority.
+    pub(crate) by_key: HashMap<Key, [u64; CLASSES]>,
+    /// When the last line was written, and what has happened since.
+    line_at: Option<Micros>,
+    line_refused: [u64; CLASSES],
+    line_keys: HashSet<Key>,
+    line_limits: Option<[u64; 2]>,
 }
 
-/// What has happened since the last line.
-#[derive(Clone, Debug, Default)]
-struct OverloadLine {
-    at: Option<Micros>,
-    refused: [u64; CLASSES],
-    keys: HashSet<Key>,
-    limits: Option<(u64, u64)>,
-}
-
-/// What operators see of an upstream's queue.
+/// What operators see of an upstream's queue now.
 #[derive(Clone, Debug)]
 pub(crate) struct QueueFacts {
     pub(crate) limit: Option<u64>,
     pub(crate) in_flight: usize,
     /// By priority.
     pub(crate) waiting: [usize; CLASSES],
-    pub(crate) refused: [[u64; 2]; CLASSES],
-    pub(crate) refused_per_second: f64,
-    /// The keys of this overload that were refused most, by priority.
-    pub(crate) by_key: Vec<(Key, [u64; CLASSES])>,
-    /// `None` with a number, which has no goal.
-    pub(crate) goal: Option<GoalFacts>,
-    /// For how long the overload has lasted.
-    pub(crate) lasts: Option<Micros>,
-    pub(crate) changes: [u64; LimitChange::COUNTED.len()],
-    pub(crate) waits: Histogram,
-}
-
-/// What operators see of an upstream's goal.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct GoalFacts {
+    pub(crate) has_goal: bool,
     pub(crate) slow_share: f64,
-    /// The shortest goal of those in use, in milliseconds.
-    pub(crate) milliseconds: u64,
-    pub(crate) times: u32,
-    pub(crate) mode: &'static str,
+    pub(crate) goal_times: u32,
+    /// For how long the overload has lasted.
+    pub(crate) lasts: Option<Duration>,
+    pub(crate) report: OverloadReport,
 }
 
-impl Overload {
-    fn begin(now: Micros) -> Self {
-        let (by_key, line) = (HashMap::new(), OverloadLine::default());
-        Self { since: now, refused_at: now, refused: 0, by_key, line }
-    }
-}
-
-fn mode(max_requests: &MaxRequests) -> &'static str {
-    match max_requests.goal().map(|goal| goal.mode) {
-        Some(GoalMode::Shadow) => "shadow",
-        Some(GoalMode::Enforce) | None => "enforce",
+impl QueueFacts {
+    /// Whether requests were refused in this overload.
+    pub(crate) fn refuses(&self) -> bool {
+        self.report.overload.as_ref().is_some_and(|overload| overload.refused > 0)
     }
 }
 
 impl OverloadReport {
-    /// A request was sent after it had waited.
-    pub(crate) fn waited(&mut self, time: Micros) {
-        self.waits.observe(Duration::from_micros(time));
+    pub(crate) fn of(upstream: Name) -> Self {
+        Self { upstream, ..Self::default() }
     }
 
-    pub(crate) fn refused(&mut self, priority: Priority, key: &Key, waited: bool, now: Micros) {
+    fn begin(&mut self, rule: &LimitRule, in_flight: usize, now: Micros) -> &mut Overload {
+        self.overload.get_or_insert_with(|| {
+            if rule.goal.is_some() && rule.limit.is_some() {
+                let goal_ms = millis(self.goal);
+                let mode = if rule.is_shadow() { "shadow" } else { "enforce" };
+                let (limit, last) = (rule.limit.map(whole), &rule.last);
+                let (in_flight, slow) = (in_flight.max(last.peak), last.slow_percent());
+                let name = self.upstream.as_str();
+                events::overload_began(name, limit, in_flight, slow, last.seen, goal_ms, mode);
+            }
+            Overload { since: now, refused_at: now, ..Overload::default() }
+        })
+    }
+
+    pub(crate) fn refused(
+        &mut self,
+        (priority, key): (Priority, &Key),
+        has_waited: bool,
+        (rule, in_flight): (&LimitRule, usize),
+        now: Micros,
+    ) {
         let class = priority as usize;
-        self.refused[class][usize::from(waited)] += 1;
-        let overload = self.overload.get_or_insert_with(|| Overload::begin(now));
+        self.refused[class][usize::from(has_waited)] += 1;
+        let overload = self.begin(rule, in_flight, now);
         overload.refused_at = now;
         overload.refused += 1;
-        overload.line.refused[class] += 1;
-        if overload.line.keys.len() < MOST_KEYS {
-            overload.line.keys.insert(key.clone());
+        overload.line_refused[class] += 1;
+        if overload.line_keys.len() < MOST_KEYS {
+            overload.line_keys.insert(key.clone());
         }
         if overload.by_key.len() < MOST_KEYS || overload.by_key.contains_key(key) {
             overload.by_key.entry(key.clone()).or_default()[class] += 1;
@@ -116,41 +112,26 @@ impl OverloadReport {
     /// The rule has changed the limit or the goal.
     pub(crate) fn changed(
         &mut self,
-        (upstream, max_requests): (&Name, &MaxRequests),
+        change: LimitChange,
         rule: &LimitRule,
         in_flight: usize,
-        change: LimitChange,
         now: Micros,
     ) {
-        let counted = LimitChange::COUNTED.iter().position(|(counted, _)| *counted == change);
-        counted.into_iter().for_each(|at| self.changes[at] += 1);
-        let upstream = upstream.as_str();
-        let (limit, slow) = (rule.whole_limit(), rule.last.slow_percent());
+        self.changes[change as usize] += 1;
+        let (upstream, limit) = (self.upstream.as_str(), rule.limit.map(whole));
+        let (times, slow) = (rule.goal_times(), rule.last.slow_percent());
         match change {
-            LimitChange::First if self.overload.is_none() => {
-                self.overload = Some(Overload::begin(now));
-                events::overload_began(&OverloadBegin {
-                    upstream,
-                    limit,
-                    in_flight: rule.last.peak.max(in_flight),
-                    slow_percent: slow,
-                    answers: rule.last.answers,
-                    goal_ms: rule.last.goal_ms(),
-                    mode: mode(max_requests),
-                });
-            }
+            LimitChange::First => _ = self.begin(rule, in_flight, now),
             LimitChange::Verdict => {
-                let in_flight = rule.verdict.map(|it| it.peak);
+                let in_flight = rule.verdict.map(|it| whole(it.in_flight));
                 let means = rule.verdict.map(|it| (it.mean as f64 / 100.0).round() / 10.0);
-                events::slow_from_elsewhere(upstream, in_flight, means, rule.goal_times());
+                events::slow_from_elsewhere(upstream, in_flight, means, times);
             }
-            LimitChange::Mistrust => {
-                events::from_load_after_all(upstream, limit, rule.goal_times(), slow);
+            LimitChange::Mistrust => events::from_load_after_all(upstream, limit, times, slow),
+            LimitChange::Restored if times == 1 => {
+                events::goal_in_force_again(upstream, limit, times, slow);
             }
-            LimitChange::Restored if rule.goal_times() == 1 => {
-                events::goal_in_force_again(upstream, limit, rule.goal_times(), slow);
-            }
-            LimitChange::AtLeast => events::limit_at_at_least(upstream, limit, 1, slow),
+            LimitChange::AtLeast => events::limit_at_at_least(upstream, limit, times, slow),
             _ => {}
         }
         self.note_limit(limit);
@@ -158,85 +139,38 @@ impl OverloadReport {
 
     fn note_limit(&mut self, limit: Option<u64>) {
         if let (Some(overload), Some(limit)) = (&mut self.overload, limit) {
-            let (lowest, highest) = overload.line.limits.unwrap_or((limit, limit));
-            overload.line.limits = Some((lowest.min(limit), highest.max(limit)));
+            let [lowest, highest] = overload.line_limits.unwrap_or([limit; 2]);
+            overload.line_limits = Some([lowest.min(limit), highest.max(limit)]);
         }
-    }
-
-    fn total(&self) -> u64 {
-        self.refused.iter().flatten().sum()
     }
 
     /// Writes the lines that are due. To be called about once a second.
     pub(crate) fn write(
         &mut self,
-        upstream: &Name,
         rule: &LimitRule,
         waiting: usize,
         interval: Micros,
         now: Micros,
     ) {
-        let (upstream, limit) = (upstream.as_str(), rule.whole_limit());
+        let limit = rule.limit.map(whole);
         self.note_limit(limit);
-        let (at, before, _) = self.written;
+        let (at, before) =
+            mem::replace(&mut self.written, (now, self.refused.iter().flatten().sum()));
         let seconds = now.saturating_sub(at).max(1) as f64 / SECOND as f64;
-        let total = self.total();
-        self.written = (now, total, (total - before) as f64 / seconds);
-        let Some(overload) = &mut self.overload else { return };
-        let is_due = overload.line.at.is_none_or(|at| now >= at + interval);
-        let refused = overload.line.refused;
-        if is_due && refused != [0; CLASSES] {
-            let line = mem::take(&mut overload.line);
-            overload.line.at = Some(now);
-            events::overload(&OverloadSummary {
-                upstream,
-                limit,
-                lowest: line.limits.map(|(lowest, _)| lowest),
-                highest: line.limits.map(|(_, highest)| highest),
-                waiting,
-                refused,
-                keys: line.keys.len(),
-                slow_percent: rule.last.slow_percent(),
-            });
-        }
-        let lasts = rule.is_shadow() && rule.limit().is_some();
-        if !lasts && now >= overload.refused_at + interval && overload.line.refused == [0; CLASSES]
-        {
-            let lasted = now.saturating_sub(overload.since) / 1_000;
-            events::overload_ended(upstream, limit, overload.refused, lasted);
-            self.overload = None;
-        }
-    }
-
-    pub(crate) fn facts(
-        &self,
-        max_requests: &MaxRequests,
-        rule: &LimitRule,
-        in_flight: usize,
-        waiting: [usize; CLASSES],
-        now: Micros,
-    ) -> QueueFacts {
-        let overload = self.overload.as_ref();
-        let by_key = overload.into_iter().flat_map(|it| &it.by_key);
-        let mut by_key: Vec<_> = by_key.map(|(key, counts)| (key.clone(), *counts)).collect();
-        by_key.sort_by_key(|(_, counts)| Reverse(counts.iter().sum::<u64>()));
-        let goal = max_requests.goal().map(|goal| GoalFacts {
-            slow_share: rule.last.slow_share,
-            milliseconds: u64::try_from(goal.slower_than.as_millis()).unwrap_or(u64::MAX),
-            times: rule.goal_times(),
-            mode: mode(max_requests),
-        });
-        QueueFacts {
-            limit: rule.whole_limit(),
-            in_flight,
-            waiting,
-            refused: self.refused,
-            refused_per_second: self.written.2,
-            by_key,
-            goal,
-            lasts: overload.map(|it| now.saturating_sub(it.since)),
-            changes: self.changes,
-            waits: self.waits.clone(),
+        self.refused_per_second = (self.written.1 - before) as f64 / seconds;
+        let (name, Some(it)) = (self.upstream.as_str(), &mut self.overload) else { return };
+        let refused = it.line_refused;
+        if refused == [0; CLASSES] {
+            let lasts = rule.is_shadow() && rule.limit.is_some();
+            if !lasts && now >= it.refused_at + interval {
+                events::overload_ended(name, limit, it.refused, (now - it.since) / 1_000);
+                self.overload = None;
+            }
+        } else if it.line_at.is_none_or(|at| now >= at + interval) {
+            let (limits, slow) = (it.line_limits, rule.last.slow_percent());
+            events::overload(name, limit, limits, waiting, refused, it.line_keys.len(), slow);
+            (it.line_at, it.line_refused, it.line_limits) = (Some(now), [0; CLASSES], None);
+            it.line_keys.clear();
         }
     }
 }

@@ -8,7 +8,10 @@
 use std::collections::VecDeque;
 use std::mem;
 
-use super::window::{AnswerWindow, MANY, MOST_DOUBLINGS, Micros, SECOND, TOLERATED, WindowSummary};
+use super::window::{
+    AnswerWindow, LONGEST_WINDOW, MANY, MOST_DOUBLINGS, Micros, SECOND, TOLERATED, Verdict,
+};
+use crate::settings::{AnswerGoal, GoalMode, MaxRequests};
 
 /// So many bad windows in a row begin a limit. With 2 % of slow answers by nature, two come once in thousands of days.
 const BAD_WINDOWS: u32 = 2;
@@ -41,17 +44,6 @@ const BARREN: Micros = 10 * SECOND;
 /// A limit that nobody reached for this long is forgotten: last night's does not meet the morning.
 const FORGOTTEN: Micros = 600 * SECOND;
 
-/// What the rule does with what it finds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum LimitMode {
-    #[default]
-    Enforce,
-    /// It only tells that a limit would begin. A cut that is not enforced would look like one that does not help.
-    Shadow,
-    /// There is a number: the rule only counts.
-    Fixed(usize),
-}
-
 /// A change that the rule made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LimitChange {
@@ -62,24 +54,19 @@ pub(crate) enum LimitChange {
     Verdict,
     /// It was load after all.
     Mistrust,
-    /// A stretched goal is in force again, or is nearer to that.
-    Restored,
     /// There is no limit any more.
     Forgotten,
+    /// A stretched goal is in force again, or is nearer to that.
+    Restored,
     /// The limit cannot fall any more, and the API is still slow.
     AtLeast,
 }
 
 impl LimitChange {
-    /// Those that are counted, with their names.
-    pub(crate) const COUNTED: [(Self, &'static str); 6] = [
-        (Self::First, "first"),
-        (Self::Cut, "cut"),
-        (Self::Raise, "raise"),
-        (Self::Verdict, "verdict"),
-        (Self::Mistrust, "mistrust"),
-        (Self::Forgotten, "forgotten"),
-    ];
+    pub(crate) const ALL: usize = Self::AtLeast as usize + 1;
+    /// The names of those that metrics count.
+    pub(crate) const COUNTED: [&'static str; 6] =
+        ["first", "cut", "raise", "verdict", "mistrust", "forgotten"];
 }
 
 /// A request that was sent. It is handed back when its answer's head has come.
@@ -87,6 +74,8 @@ impl LimitChange {
 pub(crate) struct SentRequest {
     at: Micros,
     goal: Micros,
+    /// When it becomes slow, in milliseconds.
+    deadline: u64,
     epoch: u32,
 }
 
@@ -104,9 +93,7 @@ pub(crate) enum SentEnd {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Descent {
     limit: Option<f64>,
-    in_flight: f64,
-    /// The same, as operators see it.
-    pub(crate) peak: usize,
+    pub(crate) in_flight: f64,
     /// The mean answer time in goals.
     ratio: f64,
     pub(crate) mean: Micros,
@@ -115,9 +102,10 @@ pub(crate) struct Descent {
 /// The state of the rule for one upstream.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LimitRule {
-    at_least: f64,
-    mode: LimitMode,
-    limit: Option<f64>,
+    /// `None` with a number, which is the limit.
+    pub(crate) goal: Option<AnswerGoal>,
+    /// The limit that is in force, or would be in shadow.
+    pub(crate) limit: Option<f64>,
     /// The goal counts two to the power of this.
     doublings: u32,
     /// What was sent before the last cut says nothing about it.
@@ -132,54 +120,56 @@ pub(crate) struct LimitRule {
     verdict_at: Micros,
     mistrust_until: Micros,
     reached_at: Micros,
-    /// Bad windows in a row at `at_least`.
+    /// Bad windows in a row at `at_least`, and the last good answer or the fall to it.
     bad_at_least: u32,
-    /// Since when no good answer has come at `at_least`; `None` once it was told.
-    barren_since: Option<Micros>,
+    good_at: Micros,
     /// What the last verdict compared: how it was before, and then.
     pub(crate) verdict: [Descent; 2],
     window: AnswerWindow,
-    pub(crate) last: WindowSummary,
+    /// The last one that told something.
+    pub(crate) last: AnswerWindow,
+    /// What nobody has taken out yet.
+    pub(crate) changes: Vec<LimitChange>,
+}
+
+/// The number below a limit, as operators see it.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is not negative")]
+pub(crate) fn whole(limit: f64) -> u64 {
+    limit as u64
 }
 
 impl LimitRule {
-    pub(crate) fn new(at_least: usize, mode: LimitMode, limit: Option<f64>, now: Micros) -> Self {
-        Self {
-            at_least: at_least as f64,
-            mode,
-            limit,
-            reached_at: now,
-            barren_since: Some(now),
-            window: AnswerWindow::begin(now, 0),
-            ..Self::default()
+    pub(crate) fn new(max_requests: MaxRequests, now: Micros) -> Self {
+        let window = AnswerWindow::begin(now, 0);
+        let rule = Self { reached_at: now, good_at: now, window, ..Self::default() };
+        match max_requests {
+            MaxRequests::Number(most) => Self { limit: Some(most as f64), ..rule },
+            MaxRequests::Goal(goal) => Self { goal: Some(goal), ..rule },
         }
     }
 
-    /// The limit that is in force, or would be in shadow.
-    pub(crate) fn limit(&self) -> Option<f64> {
-        match self.mode {
-            LimitMode::Fixed(most) => Some(most as f64),
-            LimitMode::Enforce | LimitMode::Shadow => self.limit,
+    /// After a reload. With another goal or floor the rule begins anew, but with its old limit: the gate must not open in
+    /// the middle of an overload.
+    pub(crate) fn reload(&mut self, new: MaxRequests, has_other_goals: bool, now: Micros) {
+        let kept = |goal: &AnswerGoal| (goal.slower_than, goal.at_least);
+        let new = Self::new(new, now);
+        let had_goal = self.goal.is_some();
+        if has_other_goals || self.goal.as_ref().map(kept) != new.goal.as_ref().map(kept) {
+            let limit = self.limit.filter(|_| had_goal).map(|limit| limit.max(new.at_least()));
+            *self = Self { limit: new.limit.or(limit), ..new };
+        } else {
+            (self.goal, self.limit) = (new.goal, new.limit.or(self.limit));
         }
     }
 
-    /// The limit as operators see it.
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is at least 1")]
-    pub(crate) fn whole_limit(&self) -> Option<u64> {
-        self.limit().map(|limit| limit as u64)
-    }
-
-    pub(crate) fn set_mode(&mut self, mode: LimitMode) {
-        self.mode = mode;
-    }
-
+    /// A cut that is not enforced would look like one that does not help. So the rule only tells that a limit would begin.
     pub(crate) fn is_shadow(&self) -> bool {
-        self.mode == LimitMode::Shadow
+        self.goal.is_some_and(|goal| goal.mode == GoalMode::Shadow)
     }
 
     /// The limit that holds requests.
     pub(crate) fn bound(&self) -> Option<f64> {
-        self.limit().filter(|_| !self.is_shadow())
+        self.limit.filter(|_| !self.is_shadow())
     }
 
     /// Whether one more request may be sent.
@@ -195,78 +185,73 @@ impl LimitRule {
     /// A request was sent. `in_flight` counts it.
     pub(crate) fn sent(&mut self, goal: Micros, in_flight: usize, now: Micros) -> SentRequest {
         // Nobody has judged the window while nothing was in flight.
-        if in_flight <= 1 && self.window.is_stale(now) {
+        if in_flight <= 1 && now >= self.window.start + LONGEST_WINDOW {
             self.window = AnswerWindow::begin(now, 0);
         }
         self.window.peak = self.window.peak.max(in_flight);
         if self.limit.is_some_and(|limit| in_flight as f64 >= limit.floor()) {
             self.reached_at = now;
         }
-        let request = SentRequest { at: now, goal, epoch: self.epoch };
-        let deadline = self.deadline(request);
-        match self.due.back_mut() {
-            Some((last, count)) if *last == deadline => *count += 1,
-            // Only a route with a shorter goal comes in between.
-            Some((last, _)) if *last > deadline => match self.place_of(deadline) {
-                Ok(at) => self.due[at].1 += 1,
-                Err(at) => self.due.insert(at, (deadline, 1)),
-            },
-            _ => self.due.push_back((deadline, 1)),
+        let deadline = (now + (goal << self.doublings)).div_ceil(1_000);
+        match self.place_of(deadline) {
+            Ok(at) => self.due[at].1 += 1,
+            Err(at) => self.due.insert(at, (deadline, 1)),
         }
-        request
+        SentRequest { at: now, goal, deadline, epoch: self.epoch }
     }
 
     /// A request's answer has come, or will not come. `in_flight` does not count it.
-    pub(crate) fn ended(
-        &mut self,
-        request: SentRequest,
-        end: SentEnd,
-        in_flight: usize,
-        now: Micros,
-    ) -> Option<LimitChange> {
+    pub(crate) fn ended(&mut self, it: SentRequest, end: SentEnd, in_flight: usize, now: Micros) {
         self.overdue(now);
-        let goal = request.goal << self.doublings;
         if end == SentEnd::Answered {
-            self.window.goals_all += goal;
+            self.window.goals_all += it.goal << self.doublings;
         }
-        if request.epoch == self.epoch {
-            let was_due = self.remove(request);
-            let (window, failed) = (&mut self.window, end == SentEnd::Failed);
+        if it.epoch == self.epoch {
+            let place = self.place_of(it.deadline);
+            let was_due = place.is_ok();
+            place.into_iter().for_each(|at| self.due[at].1 -= 1);
             if end == SentEnd::Left {
-                return None;
+                return;
             }
-            if was_due {
-                *(if failed { &mut window.slow } else { &mut window.good }) += 1;
+            let has_failed = end == SentEnd::Failed;
+            if was_due && !has_failed {
+                self.good_at = now;
             }
-            window.count(now.saturating_sub(request.at), request.goal, self.doublings, failed);
+            let took = now.saturating_sub(it.at);
+            self.window.count(was_due, took, it.goal, self.doublings, has_failed);
         }
-        self.judge(in_flight, now)
+        self.judge(in_flight, now);
     }
 
     /// To be called ten times a second while anything is in flight or waits.
-    pub(crate) fn tick(&mut self, in_flight: usize, now: Micros) -> Option<LimitChange> {
+    pub(crate) fn tick(&mut self, in_flight: usize, now: Micros) {
         self.overdue(now);
-        self.judge(in_flight, now).or_else(|| self.barren(now))
-    }
-
-    /// Tells once that the limit is at its least and no good answer comes.
-    fn barren(&mut self, now: Micros) -> Option<LimitChange> {
-        let is_least = self.limit.is_some_and(|limit| limit <= self.at_least);
-        if !is_least || self.window.good > 0 {
-            self.barren_since = Some(now);
+        self.judge(in_flight, now);
+        let is_untold = self.is_least() && self.bad_at_least < BAD_AT_LEAST;
+        if is_untold && now >= self.good_at + BARREN {
+            self.bad_at_least = BAD_AT_LEAST;
+            self.changes.push(LimitChange::AtLeast);
         }
-        self.barren_since.filter(|since| now >= since + BARREN)?;
-        self.barren_since = None;
-        Some(LimitChange::AtLeast)
     }
 
-    /// When the request becomes slow, in milliseconds.
-    fn deadline(&self, request: SentRequest) -> u64 {
-        (request.at + (request.goal << self.doublings)).div_ceil(1_000)
+    /// The least limit.
+    fn at_least(&self) -> f64 {
+        self.goal.map_or(1.0, |goal| goal.at_least as f64)
     }
 
+    fn is_least(&self) -> bool {
+        self.limit.is_some_and(|limit| limit <= self.at_least())
+    }
+
+    /// Where the requests with a deadline are, or would be: at the end, unless a route has a shorter goal.
     fn place_of(&self, deadline: u64) -> Result<usize, usize> {
-        self.due.binary_search_by_key(&deadline, |(deadline, _)| *deadline)
+        match self.due.back() {
+            Some((last, _)) if *last == deadline => Ok(self.due.len() - 1),
+            Some((last, _)) if *last > deadline => {
+                self.due.binary_search_by_key(&deadline, |(deadline, _)| *deadline)
+            }
+            _ => Err(self.due.len()),
+        }
     }
 
     /// Counts the requests as slow whose deadline has passed.
@@ -279,13 +264,10 @@ impl LimitRule {
         }
     }
 
-    /// Whether the request was not slow yet.
-    fn remove(&mut self, request: SentRequest) -> bool {
-        let Ok(at) = self.place_of(self.deadline(request)) else { return false };
-        let count = &mut self.due[at].1;
-        let was_due = *count > 0;
-        *count -= u32::from(was_due);
-        was_due
+    fn stretch(&mut self, doublings: u32, now: Micros) {
+        self.doublings = doublings;
+        self.stretched_at = now;
+        self.begin_epoch();
     }
 
     /// What was sent until now counts no more.
@@ -294,139 +276,125 @@ impl LimitRule {
         self.due.clear();
     }
 
-    fn stretch(&mut self, doublings: u32, now: Micros) {
-        self.doublings = doublings;
-        self.stretched_at = now;
-        self.begin_epoch();
-    }
-
     /// Closes the window, if it has seen enough, and changes the limit.
-    fn judge(&mut self, in_flight: usize, now: Micros) -> Option<LimitChange> {
-        let is_telling = self.window.is_telling(now);
-        if !is_telling && !self.window.is_stale(now) {
-            return None;
+    fn judge(&mut self, in_flight: usize, now: Micros) {
+        let verdict = self.window.verdict(now);
+        if verdict == Verdict::Open {
+            return;
         }
-        let window = mem::replace(&mut self.window, AnswerWindow::begin(now, in_flight));
-        if is_telling || window.has_answers() {
-            self.last = window.summary(now);
+        let mut window = mem::replace(&mut self.window, AnswerWindow::begin(now, in_flight));
+        window.age = now - window.start;
+        if verdict != Verdict::Stale || window.seen > 0 {
+            self.last = window;
         }
-        if !is_telling {
-            return None;
+        if verdict == Verdict::Stale || self.goal.is_none() {
+            return;
         }
-        let (old, is_bad) = (self.limit, window.is_bad());
-        let change = match self.mode {
-            LimitMode::Fixed(_) => return None,
-            LimitMode::Shadow if old.is_some() => {
-                if !is_bad {
-                    self.limit = None;
+        let old = self.limit;
+        match verdict {
+            _ if old.is_some() && self.is_shadow() => {
+                if verdict == Verdict::Good {
+                    self.forget();
                 }
-                self.limit.is_none().then_some(LimitChange::Forgotten)
             }
-            LimitMode::Enforce | LimitMode::Shadow if is_bad => self.bad(&window, now),
-            LimitMode::Enforce | LimitMode::Shadow => self.good(&window, now),
-        };
+            Verdict::Good => self.good(&window, now),
+            _ => self.bad(&window, now),
+        }
         if old.is_none() {
             self.reached_at = now;
         } else if now > self.reached_at + FORGOTTEN {
-            self.limit = None;
-            return Some(LimitChange::Forgotten);
+            self.forget();
         }
-        if let Some(limit) = self.limit
-            && old.is_none_or(|old| limit < old)
-        {
+        if self.limit.is_some_and(|limit| old.is_none_or(|old| limit < old)) {
             self.begin_epoch();
         }
-        change
     }
 
-    /// Whether the window used what the limit allows.
-    fn was_reached(&self, window: &AnswerWindow) -> bool {
-        self.limit.is_none_or(|limit| window.peak as f64 >= REACHED * limit.floor())
+    fn forget(&mut self) {
+        self.limit = None;
+        self.changes.push(LimitChange::Forgotten);
     }
 
-    fn bad(&mut self, window: &AnswerWindow, now: Micros) -> Option<LimitChange> {
+    /// Whether there is a limit, and the window used what it allows.
+    fn is_reached(&self, window: &AnswerWindow) -> bool {
+        self.limit.is_some_and(|limit| window.peak as f64 >= REACHED * limit.floor())
+    }
+
+    fn bad(&mut self, window: &AnswerWindow, now: Micros) {
         self.bad_run += 1;
         self.good_run = 0;
-        let reached = self.was_reached(window);
-        let mut target = window.target(now);
-        let mut change = None;
-        if self.doublings > 0
-            && now < self.verdict_at + VERDICT_IN_DOUBT
-            && (self.limit.is_some() && reached || self.bad_run >= BAD_WINDOWS)
-        {
+        let is_reached = self.is_reached(window);
+        let lasts = self.bad_run >= BAD_WINDOWS;
+        let mut target = window.target();
+        if self.doublings > 0 && now < self.verdict_at + VERDICT_IN_DOUBT && (is_reached || lasts) {
             target /= f64::from(self.goal_times());
             self.stretch(0, now);
             self.mistrust_until = now + VERDICT_HOLDS;
-            change = Some(LimitChange::Mistrust);
+            self.changes.push(LimitChange::Mistrust);
         }
-        let ratio = window.ratio();
-        let base = self.limit.unwrap_or(f64::INFINITY).min(window.peak as f64);
-        let WindowSummary { mean, peak, .. } = self.last;
-        let most = self.whole_limit().and_then(|limit| usize::try_from(limit).ok());
-        let peak = peak.min(most.unwrap_or(usize::MAX));
-        let here = Descent { limit: self.limit, in_flight: base, peak, ratio, mean };
-        if self.limit.is_none() {
-            if self.bad_run >= BAD_WINDOWS {
-                self.descent = Some(here);
-                self.limit = Some(target.max(self.at_least));
-                change = change.or(Some(LimitChange::First));
-            }
-            return change;
+        let (ratio, mean) = (window.ratio(), window.mean());
+        let in_flight = self.limit.unwrap_or(f64::INFINITY).min(window.peak as f64);
+        let here = Descent { limit: self.limit, in_flight, ratio, mean };
+        if self.limit.is_none() && lasts {
+            self.descent = Some(here);
+            return self.lower(target, now, LimitChange::First);
         }
-        if !reached {
-            return change;
+        if !is_reached {
+            return;
         }
-        let run = *self.descent.get_or_insert(here);
-        let lowered = 1.0 - base / run.in_flight;
-        let helped = if run.ratio.is_infinite() { 1.0 } else { 1.0 - ratio / run.ratio };
+        let begin = *self.descent.get_or_insert(here);
+        let lowered = 1.0 - in_flight / begin.in_flight;
+        let helped = if begin.ratio.is_infinite() { 1.0 } else { 1.0 - ratio / begin.ratio };
         let is_believed = window.judged() >= VERDICT_ANSWERS
             && now >= self.mistrust_until
             && (window.failed as f64) < TOLERATED * window.judged();
         if is_believed && lowered >= LOWERED && helped < HELPED * lowered {
-            self.limit = run.limit;
-            self.descent = None;
-            self.verdict = [run, here];
-            (self.verdict_at, self.retry_at, self.bad_run) = (now, now + VERDICT_HOLDS, 0);
+            (self.limit, self.descent, self.bad_run) = (begin.limit, None, 0);
+            (self.verdict, self.verdict_at) = ([begin, here], now);
+            self.retry_at = now + VERDICT_HOLDS;
             let fitting = (0..MOST_DOUBLINGS).find(|doublings| window.fits(*doublings));
-            let doublings = fitting.unwrap_or(MOST_DOUBLINGS);
-            self.stretch(doublings.max(self.doublings + 1).min(MOST_DOUBLINGS), now);
-            return Some(LimitChange::Verdict);
+            let doublings = fitting.unwrap_or(MOST_DOUBLINGS).max(self.doublings + 1);
+            self.stretch(doublings.min(MOST_DOUBLINGS), now);
+            return self.changes.push(LimitChange::Verdict);
         }
-        let cut = target.max(CUTS.0 * base).min(CUTS.1 * base);
-        let was_least = self.limit.is_some_and(|limit| limit <= self.at_least);
-        self.limit = Some(cut.max(self.at_least));
-        self.bad_at_least = if was_least { self.bad_at_least + 1 } else { 0 };
-        change.or(Some(match self.bad_at_least {
-            BAD_AT_LEAST => LimitChange::AtLeast,
-            _ => LimitChange::Cut,
-        }))
+        let limit = target.max(CUTS.0 * in_flight).min(CUTS.1 * in_flight);
+        self.lower(limit, now, LimitChange::Cut);
     }
 
-    fn good(&mut self, window: &AnswerWindow, now: Micros) -> Option<LimitChange> {
+    fn lower(&mut self, limit: f64, now: Micros, change: LimitChange) {
+        if self.is_least() {
+            self.bad_at_least += 1;
+        } else {
+            (self.bad_at_least, self.good_at) = (0, now);
+        }
+        self.limit = Some(limit.max(self.at_least()));
+        let is_told = self.bad_at_least == BAD_AT_LEAST;
+        self.changes.push(if is_told { LimitChange::AtLeast } else { change });
+    }
+
+    fn good(&mut self, window: &AnswerWindow, now: Micros) {
         self.bad_run = 0;
         self.good_run = if window.slow_share() <= TOLERATED { self.good_run + 1 } else { 0 };
         if self.good_run >= GOOD_WINDOWS {
             self.descent = None;
         }
-        let mut change = None;
-        let reached = self.was_reached(window);
+        let is_reached = self.is_reached(window);
         if let Some(limit) = &mut self.limit
             && self.good_run > 0
-            && reached
+            && is_reached
         {
-            let rise = (RISE * (window.target(now) - *limit)).min(*limit);
+            let rise = (RISE * (window.target() - *limit)).min(*limit);
             *limit += rise.max(LEAST_RISE * limit.sqrt());
-            change = Some(LimitChange::Raise);
+            self.changes.push(LimitChange::Raise);
         }
         if self.doublings > 0 && now >= self.stretched_at + STRETCH_HOLDS {
             let fits = window.judged() >= MANY && window.fits(self.doublings - 1);
             if fits || now >= self.retry_at {
                 self.retry_at = self.retry_at.min(now);
                 self.stretch(self.doublings - 1, now);
-                change = Some(LimitChange::Restored);
+                self.changes.push(LimitChange::Restored);
             }
         }
-        change
     }
 
     /// How many requests are not slow yet.

@@ -5,17 +5,19 @@ use proptest::prelude::*;
 
 use super::rule::*;
 use super::window::{Micros, SECOND};
+use crate::settings::{AnswerGoal, GoalMode, MaxRequests};
 
 /// Something that happens: what, and how many milliseconds later.
 type Step = (u8, u16);
 
+fn of(at_least: usize, mode: GoalMode) -> LimitRule {
+    let goal = AnswerGoal { at_least, mode, ..AnswerGoal::default() };
+    LimitRule::new(MaxRequests::Goal(goal), 0)
+}
+
 /// A rule that has seen so much.
-fn after(
-    steps: &[Step],
-    at_least: usize,
-    mode: LimitMode,
-) -> (LimitRule, Vec<SentRequest>, Micros) {
-    let (mut rule, mut sent, mut now) = (LimitRule::new(at_least, mode, None, 0), Vec::new(), 0);
+fn after(steps: &[Step], at_least: usize, mode: GoalMode) -> (LimitRule, Vec<SentRequest>, Micros) {
+    let (mut rule, mut sent, mut now) = (of(at_least, mode), Vec::new(), 0);
     for (step, later) in steps {
         now += Micros::from(*later) * 1_000;
         let goal = if step & 1 == 0 { 300_000 } else { 20_000 };
@@ -29,14 +31,14 @@ fn after(
             0 | 1 => {
                 (0..=*later % 40).for_each(|_| sent.push(rule.sent(goal, sent.len() + 1, now)))
             }
-            2 => _ = rule.tick(sent.len(), now),
+            2 => rule.tick(sent.len(), now),
             _ if !sent.is_empty() => {
                 let request = sent.swap_remove(index);
                 rule.ended(request, ends, sent.len(), now);
             }
             _ => {}
         }
-        assert!(rule.limit().is_none_or(|limit| limit >= at_least as f64 && limit.is_finite()));
+        assert!(rule.limit.is_none_or(|limit| limit >= at_least as f64 && limit.is_finite()));
         assert!(rule.due() <= sent.len());
     }
     (rule, sent, now)
@@ -48,7 +50,7 @@ proptest! {
         steps in vec((any::<u8>(), 0_u16..2_000), 0..400),
         at_least in 1_usize..20,
     ) {
-        let (mut rule, mut sent, now) = after(&steps, at_least, LimitMode::Enforce);
+        let (mut rule, mut sent, now) = after(&steps, at_least, GoalMode::Enforce);
         while let Some(request) = sent.pop() {
             rule.ended(request, SentEnd::Left, sent.len(), now);
         }
@@ -62,7 +64,7 @@ proptest! {
 
     #[test]
     fn a_limit_always_recovers(steps in vec((any::<u8>(), 0_u16..2_000), 0..400)) {
-        let (mut rule, sent, mut now) = after(&steps, 2, LimitMode::Enforce);
+        let (mut rule, sent, mut now) = after(&steps, 2, GoalMode::Enforce);
         for (left, request) in sent.into_iter().rev().enumerate().rev() {
             rule.ended(request, SentEnd::Left, left, now);
         }
@@ -75,13 +77,13 @@ proptest! {
                 rule.ended(request, SentEnd::Answered, left, now);
             }
         }
-        prop_assert!(rule.has_room(49), "{:?}", rule.limit());
+        prop_assert!(rule.has_room(49), "{:?}", rule.limit);
         prop_assert_eq!(rule.goal_times(), 1);
     }
 
     #[test]
     fn shadow_tells_and_holds_nothing(steps in vec((any::<u8>(), 0_u16..2_000), 0..400)) {
-        let (rule, ..) = after(&steps, 2, LimitMode::Shadow);
+        let (rule, ..) = after(&steps, 2, GoalMode::Shadow);
         prop_assert!(rule.has_room(usize::MAX));
     }
 }
@@ -89,7 +91,7 @@ proptest! {
 /// A regression: seconds without any request counted as seconds in which the API answered nothing.
 #[test]
 fn a_long_pause_of_the_clients_is_not_slowness() {
-    let mut rule = LimitRule::new(2, LimitMode::Enforce, None, 0);
+    let mut rule = of(2, GoalMode::Enforce);
     let mut now = 0;
     let burst = |rule: &mut LimitRule, now: &mut Micros, count: usize| {
         let sent: Vec<_> = (1..=count).map(|count| rule.sent(300_000, count, *now)).collect();
@@ -102,5 +104,5 @@ fn a_long_pause_of_the_clients_is_not_slowness() {
     burst(&mut rule, &mut now, 30);
     now += 600 * SECOND;
     burst(&mut rule, &mut now, 1);
-    assert_eq!(rule.limit(), None);
+    assert_eq!(rule.limit, None);
 }

@@ -3,11 +3,12 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::time::Duration;
 
-use super::rule::{LimitChange, LimitMode, LimitRule, SentEnd, SentRequest};
-use super::turns::FairQueue;
+use super::rule::{LimitChange, LimitRule, SentEnd, SentRequest};
+use super::turns::{FairQueue, Waiter};
 use super::window::{Micros, SECOND};
-use crate::settings::Priority;
+use crate::settings::{AnswerGoal, GoalMode, MaxRequests, Priority};
 
 /// How often those who have waited too long are looked for, and how often the rule is told that time passes.
 const LOOK: Micros = 10_000;
@@ -154,11 +155,18 @@ struct Simulation<'c> {
     outcome: CaseOutcome,
 }
 
+/// The goal of the cases. Each request brings its own time.
+pub(super) const GOAL: MaxRequests = MaxRequests::Goal(AnswerGoal {
+    slower_than: Duration::from_millis(300),
+    at_least: 2,
+    mode: GoalMode::Enforce,
+});
+
 /// Runs a case.
-pub(super) fn run(case: &ApiCase, mode: LimitMode, seed: u64) -> CaseOutcome {
+pub(super) fn run(case: &ApiCase, max_requests: MaxRequests, seed: u64) -> CaseOutcome {
     let proxy = || SimulatedProxy {
-        rule: LimitRule::new(2, mode, None, 0),
-        queue: FairQueue::default(),
+        rule: LimitRule::new(max_requests, 0),
+        queue: FairQueue::new(),
         in_flight: 0,
     };
     let mut simulation = Simulation {
@@ -190,7 +198,7 @@ pub(super) fn run(case: &ApiCase, mode: LimitMode, seed: u64) -> CaseOutcome {
         simulation.work();
     }
     let Simulation { mut outcome, proxies, .. } = simulation;
-    outcome.limits = proxies.iter().map(|proxy| proxy.rule.limit()).collect();
+    outcome.limits = proxies.iter().map(|proxy| proxy.rule.limit).collect();
     outcome
 }
 
@@ -256,8 +264,9 @@ impl Simulation<'_> {
             return self.send(number);
         }
         let goal = micros(self.case.goal);
-        let (_, evicted) = proxy.queue.wait(*class, key, (SECOND, goal / 4), goal, number, now);
-        if let Some((.., evicted)) = evicted {
+        let patience = if proxy.queue.stands(now) { SECOND.min(goal / 4) } else { SECOND };
+        let waiter = Waiter { since: now, until: now + patience, charge: goal, value: number };
+        if let Some(evicted) = proxy.queue.wait(*class, key, waiter) {
             self.refuse(evicted.value);
         }
     }
@@ -294,9 +303,9 @@ impl Simulation<'_> {
         let (took, sent) = (self.now - request.sent_at, request.sent.unwrap());
         let proxy = &mut self.proxies[at];
         proxy.in_flight -= 1;
-        let change = proxy.rule.ended(sent, end, proxy.in_flight, self.now);
+        proxy.rule.ended(sent, end, proxy.in_flight, self.now);
         proxy.queue.end(source.class, &source.key, took);
-        self.note(at, change);
+        self.note(at);
         if end == SentEnd::Answered {
             let in_time = took <= micros(self.case.goal);
             let second = self.second();
@@ -313,17 +322,17 @@ impl Simulation<'_> {
 
     fn advance(&mut self, at: usize) {
         while self.proxies[at].rule.has_room(self.proxies[at].in_flight) {
-            let Some((.., next)) = self.proxies[at].queue.next(|_| true, self.now) else { return };
+            let Some(next) = self.proxies[at].queue.next(|_| true) else { return };
             self.proxies[at].in_flight += 1;
             self.send(next.value);
         }
     }
 
-    fn note(&mut self, at: usize, change: Option<LimitChange>) {
-        if let Some(change) = change {
-            let entry = (self.seconds(), at, change, self.proxies[at].rule.limit());
-            self.outcome.changes.push(entry);
-        }
+    fn note(&mut self, at: usize) {
+        let (seconds, rule) = (self.seconds(), &mut self.proxies[at].rule);
+        let limit = rule.limit;
+        let changes = rule.changes.drain(..).map(|change| (seconds, at, change, limit));
+        self.outcome.changes.extend(changes);
     }
 
     fn look(&mut self) {
@@ -331,15 +340,15 @@ impl Simulation<'_> {
             let now = self.now;
             let proxy = &mut self.proxies[at];
             if proxy.in_flight > 0 && now.is_multiple_of(TICK) {
-                let change = proxy.rule.tick(proxy.in_flight, now);
-                self.note(at, change);
+                proxy.rule.tick(proxy.in_flight, now);
+                self.note(at);
             }
-            for (.., late) in self.proxies[at].queue.expired(now) {
+            for late in self.proxies[at].queue.drain(|waiter| waiter.until <= now) {
                 self.refuse(late.value);
             }
             self.advance(at);
         }
-        let (limit, goal_times) = (self.proxies[0].rule.limit(), self.proxies[0].rule.goal_times());
+        let (limit, goal_times) = (self.proxies[0].rule.limit, self.proxies[0].rule.goal_times());
         let second = self.second();
         (second.limit, second.goal_times) = (limit, goal_times);
         self.at(self.now + LOOK, SimulatedEvent::Look);

@@ -13,7 +13,7 @@ pub(super) const MANY: f64 = 100.0;
 const FEW: f64 = 20.0;
 const LONG_WINDOW: Micros = 10 * SECOND;
 /// What is older says nothing about now.
-const LONGEST_WINDOW: Micros = 30 * SECOND;
+pub(super) const LONGEST_WINDOW: Micros = 30 * SECOND;
 /// The part of its goal that an answer is to take. With more, fewer answers are in time after their wait. With less, a
 /// goal near the API's own time throttles it for nothing.
 const AIM: f64 = 0.5;
@@ -23,44 +23,34 @@ const STRETCHED: f64 = 0.025;
 pub(super) const MOST_DOUBLINGS: u32 = 5;
 
 /// What is counted until the next judgement.
-#[derive(Clone, Debug, Default)]
-pub(super) struct AnswerWindow {
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct AnswerWindow {
     pub(super) start: Micros,
-    pub(super) good: u64,
+    /// How long it was, once it is closed.
+    pub(super) age: Micros,
+    good: u64,
     pub(super) slow: u64,
     pub(super) failed: u64,
-    pub(super) seen: u64,
+    pub(crate) seen: u64,
     /// How many answers took longer than 1, 2, 4, 8 and 16 goals.
-    pub(super) over: [u64; MOST_DOUBLINGS as usize],
+    over: [u64; MOST_DOUBLINGS as usize],
     /// The goals of all good answers, also of those to requests from before the last cut.
     pub(super) goals_all: u64,
-    pub(super) took: u64,
-    pub(super) goals: u64,
-    pub(super) peak: usize,
-    /// The shortest goal of the answers; 0 without one.
-    shortest_goal: Micros,
-}
-
-/// What the last window said.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct WindowSummary {
-    pub(crate) slow_share: f64,
-    pub(crate) answers: u64,
-    pub(crate) answers_per_second: f64,
-    pub(crate) mean: Micros,
+    took: u64,
+    goals: u64,
     pub(crate) peak: usize,
-    pub(crate) goal: Micros,
 }
 
-impl WindowSummary {
-    /// In percent, with one decimal.
-    pub(crate) fn slow_percent(&self) -> f64 {
-        (self.slow_share * 1_000.0).round() / 10.0
-    }
-
-    pub(crate) fn goal_ms(&self) -> u64 {
-        self.goal / 1_000
-    }
+/// What a window says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Nothing yet.
+    Open,
+    /// Nothing, and it never will.
+    Stale,
+    Good,
+    /// More is slow than chance explains.
+    Bad,
 }
 
 impl AnswerWindow {
@@ -69,30 +59,40 @@ impl AnswerWindow {
     }
 
     /// An answer has come that took so long.
-    pub(super) fn count(&mut self, took: Micros, goal: Micros, doublings: u32, failed: bool) {
-        self.failed += u64::from(failed);
+    pub(super) fn count(
+        &mut self,
+        was_due: bool,
+        took: Micros,
+        goal: Micros,
+        doublings: u32,
+        failed: bool,
+    ) {
+        if was_due {
+            *(if failed { &mut self.slow } else { &mut self.good }) += 1;
+        }
         self.seen += 1;
         self.took += took;
         self.goals += goal << doublings;
-        self.shortest_goal =
-            if self.shortest_goal == 0 { goal } else { self.shortest_goal.min(goal) };
-        for (doublings, over) in self.over.iter_mut().enumerate() {
-            *over += u64::from(failed || took > goal << doublings);
+        if failed || took > goal {
+            self.failed += u64::from(failed);
+            for (doublings, over) in self.over.iter_mut().enumerate() {
+                *over += u64::from(failed || took > goal << doublings);
+            }
         }
     }
 
-    pub(super) fn age(&self, now: Micros) -> Micros {
-        now.saturating_sub(self.start)
-    }
-
-    pub(super) fn is_stale(&self, now: Micros) -> bool {
-        self.age(now) >= LONGEST_WINDOW
-    }
-
-    /// Whether it has seen enough to be judged.
-    pub(super) fn is_telling(&self, now: Micros) -> bool {
-        let (age, judged) = (self.age(now), self.judged());
-        age >= SECOND && (judged >= MANY || age >= LONG_WINDOW && judged >= FEW)
+    pub(super) fn verdict(&self, now: Micros) -> Verdict {
+        let age = now.saturating_sub(self.start);
+        if age < SECOND {
+            return Verdict::Open;
+        }
+        let judged = self.judged();
+        if judged < MANY && (age < LONG_WINDOW || judged < FEW) {
+            return if age < LONGEST_WINDOW { Verdict::Open } else { Verdict::Stale };
+        }
+        let deviation = (TOLERATED * (1.0 - TOLERATED) / judged).sqrt();
+        let is_bad = self.slow_share() > TOLERATED + 2.0 * deviation;
+        if is_bad { Verdict::Bad } else { Verdict::Good }
     }
 
     /// Requests that were in time or too late.
@@ -100,23 +100,26 @@ impl AnswerWindow {
         (self.good + self.slow) as f64
     }
 
-    pub(super) fn slow_share(&self) -> f64 {
-        self.slow as f64 / self.judged()
+    pub(crate) fn slow_share(&self) -> f64 {
+        self.slow as f64 / self.judged().max(1.0)
     }
 
-    pub(super) fn has_answers(&self) -> bool {
-        self.seen > 0
+    /// In percent, with one decimal.
+    pub(crate) fn slow_percent(&self) -> f64 {
+        (self.slow_share() * 1_000.0).round() / 10.0
     }
 
-    /// Whether more is slow than chance explains.
-    pub(super) fn is_bad(&self) -> bool {
-        let deviation = (TOLERATED * (1.0 - TOLERATED) / self.judged()).sqrt();
-        self.slow_share() > TOLERATED + 2.0 * deviation
+    pub(crate) fn answers_per_second(&self) -> f64 {
+        self.seen as f64 * SECOND as f64 / self.age.max(1) as f64
+    }
+
+    pub(crate) fn mean(&self) -> Micros {
+        self.took / self.seen.max(1)
     }
 
     /// Little's law: what would be in flight, if each answer took its part of the goal.
-    pub(super) fn target(&self, now: Micros) -> f64 {
-        AIM * self.goals_all as f64 / self.age(now) as f64
+    pub(super) fn target(&self) -> f64 {
+        AIM * self.goals_all as f64 / self.age as f64
     }
 
     /// The mean answer time in goals.
@@ -131,17 +134,5 @@ impl AnswerWindow {
     pub(super) fn fits(&self, doublings: u32) -> bool {
         let over = self.over.get(doublings as usize).copied().unwrap_or_default();
         over as f64 <= STRETCHED * self.seen as f64
-    }
-
-    pub(super) fn summary(&self, now: Micros) -> WindowSummary {
-        WindowSummary {
-            // No number, if none was in time or too late.
-            slow_share: self.slow_share().max(0.0),
-            answers: self.seen,
-            answers_per_second: self.seen as f64 * SECOND as f64 / self.age(now) as f64,
-            mean: self.took / self.seen.max(1),
-            peak: self.peak,
-            goal: self.shortest_goal,
-        }
     }
 }

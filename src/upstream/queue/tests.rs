@@ -8,7 +8,8 @@ use tokio::time::{advance, sleep};
 
 use super::timekeeper::LOOK;
 use super::*;
-use crate::settings::AnswerGoal;
+use crate::settings::{AnswerGoal, GoalMode};
+use crate::upstream::overload::rule::SentEnd;
 
 const TIME_LIMIT: Duration = Duration::from_secs(1);
 
@@ -49,9 +50,9 @@ fn whole() -> RequestOrigin {
 fn enter(queue: &Arc<RequestQueue>, by: RequestOrigin) -> Entering {
     let queue = queue.clone();
     Box::pin(async move {
-        match queue.enter(&by) {
-            Some(entered) => Ok(entered),
-            None => queue.wait(by, TIME_LIMIT).await,
+        match queue.enter(by) {
+            Ok(entered) => Ok(entered),
+            Err(by) => queue.wait(by, TIME_LIMIT).await,
         }
     })
 }
@@ -108,7 +109,7 @@ async fn a_raised_maximum_lets_waiting_requests_in() {
     let _first = goes(enter(&queue, whole()));
     let mut second = enter(&queue, whole());
     assert!(waits(&mut second));
-    queue.reload(&spec(MaxRequests::Number(3)));
+    queue.reload(&spec(MaxRequests::Number(3)), Vec::new());
     let _second = goes(second);
     let _third = goes(enter(&queue, whole()));
     assert!(waits(&mut enter(&queue, whole())));
@@ -199,7 +200,7 @@ async fn one_client_that_uploads_has_half_of_the_permits() {
         let mut held = Vec::new();
         for (client, expected) in (1..).zip(expected) {
             let before = held.len();
-            while let Some(entered) = queue.enter(&of(Priority::Normal, "", Some(client))) {
+            while let Ok(entered) = queue.enter(of(Priority::Normal, "", Some(client))) {
                 held.push(entered);
             }
             assert_eq!(held.len() - before, *expected, "{most}, client {client}");
@@ -228,8 +229,14 @@ async fn whole_requests_pass_uploads_that_wait() {
     assert_is_empty(&queue);
 }
 
+/// As the task does that keeps the time.
+fn forget_the_left(queue: &Arc<RequestQueue>) {
+    queue.happens(|state, _| _ = state.turns.drain(|it| it.value.give.is_closed()));
+}
+
 #[track_caller]
-fn assert_is_empty(queue: &RequestQueue) {
+fn assert_is_empty(queue: &Arc<RequestQueue>) {
+    forget_the_left(queue);
     let state = queue.state.lock();
     assert_eq!((state.in_flight, state.turns.len(), state.uploads.all), (0, 0, 0));
     assert!(state.uploads.by_client.is_empty());
@@ -248,7 +255,7 @@ async fn without_a_limit_nobody_waits_and_no_key_is_kept() {
 /// Sends requests that are all answered after a second, for so many seconds.
 async fn overload(queue: &Arc<RequestQueue>, seconds: u32) {
     for _ in 0..seconds {
-        let sent = (0..120).filter_map(|_| queue.enter(&whole()));
+        let sent = (0..120).filter_map(|_| queue.enter(whole()).ok());
         let mut sent: Vec<_> = sent.collect();
         sent.iter_mut().for_each(|(permit, _)| permit.send());
         advance(Duration::from_millis(1_001)).await;
@@ -261,13 +268,13 @@ async fn two_bad_seconds_begin_a_limit_and_a_stream_holds_no_place() {
     let queue = queue(GOAL);
     overload(&queue, 3).await;
     assert!(queue.is_bound());
-    let entered = |_: usize| queue.enter(&whole());
+    let entered = |_: usize| queue.enter(whole()).ok();
     let mut held: Vec<_> = (0..100).map_while(entered).collect();
     assert!(held.len() < 100, "a limit is in force");
     let (permit, _) = held.first_mut().unwrap();
     permit.send();
     permit.answered(SentEnd::Answered);
-    assert!(queue.enter(&whole()).is_some(), "its head has come");
+    assert!(queue.enter(whole()).is_ok(), "its head has come");
     drop(held);
     assert_is_empty(&queue);
 }
@@ -276,7 +283,7 @@ async fn two_bad_seconds_begin_a_limit_and_a_stream_holds_no_place() {
 async fn a_queue_that_stands_holds_nobody_for_longer_than_a_quarter_of_the_goal() {
     let queue = queue(GOAL);
     overload(&queue, 3).await;
-    let _held: Vec<_> = std::iter::from_fn(|| queue.enter(&whole())).collect();
+    let _held: Vec<_> = std::iter::from_fn(|| queue.enter(whole()).ok()).collect();
     let mut first = enter(&queue, whole());
     assert!(waits(&mut first));
     advance(Duration::from_millis(500)).await;
@@ -298,7 +305,7 @@ async fn a_queue_that_stands_holds_nobody_for_longer_than_a_quarter_of_the_goal(
 async fn a_slow_upload_is_not_the_apis_time() {
     let queue = queue(GOAL);
     for _ in 0..3 {
-        let uploads = (0..120).map(|_| queue.enter(&of(Priority::Normal, "", Some(1))).unwrap());
+        let uploads = (0..120).map(|_| queue.enter(of(Priority::Normal, "", Some(1))).unwrap());
         let mut uploads: Vec<_> = uploads.collect();
         uploads.iter_mut().for_each(|(permit, _)| permit.send());
         advance(Duration::from_secs(20)).await;
@@ -307,22 +314,57 @@ async fn a_slow_upload_is_not_the_apis_time() {
         uploads.iter_mut().for_each(|(permit, _)| permit.answered(SentEnd::Answered));
     }
     let state = queue.state.lock();
-    assert_eq!(state.rule.limit(), None);
-    assert!(state.rule.last.answers > 0);
+    assert_eq!(state.rule.limit, None);
+    assert!(state.rule.last.seen > 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_reload_with_another_goal_keeps_the_limit() {
     let queue = queue(GOAL);
     overload(&queue, 3).await;
-    let limit = queue.state.lock().rule.limit();
+    let limit = queue.state.lock().rule.limit;
     let MaxRequests::Goal(goal) = GOAL else { return };
     let longer = AnswerGoal { slower_than: Duration::from_secs(1), ..goal };
-    queue.reload(&spec(MaxRequests::Goal(longer)));
-    assert_eq!(queue.state.lock().rule.limit(), limit);
+    queue.reload(&spec(MaxRequests::Goal(longer)), Vec::new());
+    assert_eq!(queue.state.lock().rule.limit, limit);
+    assert_eq!(queue.state.lock().rule.last.seen, 0, "the state is new");
     let shadow = AnswerGoal { mode: GoalMode::Shadow, ..longer };
-    queue.reload(&spec(MaxRequests::Goal(shadow)));
-    assert_eq!((queue.state.lock().rule.limit(), queue.is_bound()), (limit, false));
+    queue.reload(&spec(MaxRequests::Goal(shadow)), Vec::new());
+    assert_eq!((queue.state.lock().rule.limit, queue.is_bound()), (limit, false));
+}
+
+/// A regression: only the upstream's own goal was looked at.
+#[tokio::test(start_paused = true)]
+async fn a_reload_with_another_goal_of_a_route_begins_anew_with_the_old_limit() {
+    let queue = queue(GOAL);
+    let goals = |millis| vec![("/slow".into(), Duration::from_millis(millis))];
+    queue.reload(&spec(GOAL), goals(500));
+    overload(&queue, 3).await;
+    let state = || {
+        let state = queue.state.lock();
+        (state.rule.limit, state.rule.last.seen)
+    };
+    let (limit, _) = state();
+    queue.reload(&spec(GOAL), goals(500));
+    assert!(state().0.is_some() && state().1 > 0);
+    queue.reload(&spec(GOAL), goals(700));
+    assert_eq!((state(), queue.is_bound()), ((limit, 0), true));
+}
+
+/// A regression: the second overload under the same limit had no line that it began.
+#[tokio::test(start_paused = true)]
+async fn an_overload_begins_again_after_it_ended() {
+    let queue = queue(GOAL);
+    overload(&queue, 3).await;
+    let began = || queue.facts().report.overload.map(|overload| overload.since);
+    let first = began().unwrap();
+    advance(Duration::from_secs(61)).await;
+    queue.report(Duration::from_secs(60));
+    assert_eq!(began(), None);
+    let _held: Vec<_> = std::iter::from_fn(|| queue.enter(whole()).ok()).collect();
+    assert!(has_waited(enter(&queue, whole()).await));
+    assert!(began().unwrap() > first);
+    assert!(queue.facts().refuses());
 }
 
 #[derive(Clone, Debug)]
@@ -394,6 +436,7 @@ proptest! {
                     }
                     Poll::Ready(Err(_)) => false,
                 });
+                forget_the_left(&queue);
                 let state = queue.state.lock();
                 let limit = state.rule.bound().map_or(f64::INFINITY, |limit| limit.floor().max(1.0));
                 if !has_goal {

@@ -1,14 +1,14 @@
 //! The task that keeps the time of a queue: who waits needs no timer.
 
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
-use super::RequestQueue;
-
-/// So many ticks without any request end the task that keeps the time. A new one for each request would cost more.
-const IDLE_TICKS: u32 = 20;
+use super::{QueueState, RequestQueue, UpstreamWaiter};
+use crate::upstream::overload::turns::Waiter;
+use crate::upstream::overload::window::{Micros, SECOND};
 
 /// How often the rule is told that time passes.
 const TICK: Duration = Duration::from_millis(100);
@@ -16,37 +16,46 @@ const TICK: Duration = Duration::from_millis(100);
 /// How often those who have waited for too long are looked for.
 pub(super) const LOOK: Duration = Duration::from_millis(10);
 
+/// How long the task goes on without any request.
+const LASTS: Micros = 2 * SECOND;
+
 /// Keeps the time of a queue. Another task does so after this one has ended, or its worker has.
-pub(super) struct Timekeeper(Arc<RequestQueue>);
+struct Timekeeper(Arc<RequestQueue>);
+
+impl RequestQueue {
+    /// Starts the task that keeps the time, if there is none.
+    pub(super) fn keep_time(self: &Arc<Self>, state: &mut QueueState) {
+        if !mem::replace(&mut state.is_timed, true) {
+            tokio::spawn(Timekeeper(self.clone()).keep());
+        }
+    }
+}
 
 impl Timekeeper {
-    pub(super) fn of(queue: Arc<RequestQueue>) -> Self {
-        Self(queue)
-    }
-
-    pub(super) async fn keep(self) {
-        let queue = &self.0;
-        let (mut ticked, mut idle) = (Instant::now(), 0);
+    async fn keep(self) {
+        // A new task for each request would cost more than one that lasts for two seconds without any.
+        let (queue, mut busy_at) = (&self.0, self.0.now());
         loop {
-            let waits = {
-                let mut state = queue.state.lock();
-                let now = queue.now();
-                if ticked.elapsed() >= TICK {
-                    ticked = Instant::now();
-                    let is_idle = state.in_flight == 0 && state.turns.is_empty();
-                    idle = if is_idle { idle + 1 } else { 0 };
-                    let in_flight = state.in_flight;
-                    let change = if is_idle { None } else { state.rule.tick(in_flight, now) };
-                    queue.changed(&mut state, change, now);
+            let (mut waits, mut is_over) = (false, false);
+            queue.happens(|state, now| {
+                // Those who have left are forgotten, and not refused.
+                let is_late =
+                    |it: &Waiter<UpstreamWaiter>| it.until <= now || it.value.give.is_closed();
+                for late in state.turns.drain(is_late) {
+                    state.refuse(late.value, true, now);
                 }
-                queue.look(&mut state, now);
-                if idle == IDLE_TICKS || state.is_number() && state.turns.is_empty() {
-                    state.is_timed = false;
-                    return;
+                waits = !state.turns.is_empty();
+                if waits || state.in_flight > 0 {
+                    state.rule.tick(state.in_flight, now);
                 }
-                !state.turns.is_empty()
-            };
+                if waits || state.in_flight > 0 && state.rule.goal.is_some() {
+                    busy_at = now;
+                }
+                is_over = now >= busy_at + LASTS;
+                state.is_timed = !is_over;
+            });
             match waits {
+                _ if is_over => return,
                 true => sleep(LOOK).await,
                 false => _ = timeout(TICK, queue.waits.notified()).await,
             }
