@@ -9,8 +9,9 @@ use super::replay::{LogArgs, Share, check_assumptions};
 use super::{CommandResult, Failure, complain, load, print};
 use crate::config;
 use crate::replay::fact::Assumption;
+use crate::replay::report::LineCounts;
 use crate::replay::report::printable;
-use crate::replay::suggest::{Suggest, WantedLimits};
+use crate::replay::suggest::{Suggest, SuggestedGoals, WantedLimits};
 
 /// Find the smallest limits that would have rejected hardly any client of access logs.
 ///
@@ -21,7 +22,8 @@ use crate::replay::suggest::{Suggest, WantedLimits};
     tidegate suggest /var/log/nginx/access.log\n  \
     tidegate suggest access.log --route '/login' --route '/{*rest}' --key ip --touch 1%\n  \
     tidegate suggest access.log --key 'header:user-agent' --key 'ip,path' > suggested.toml\n  \
-    tidegate replay access.log --config suggested.toml")]
+    tidegate replay access.log --config suggested.toml\n  \
+    tidegate suggest access.log --upstream api")]
 pub(super) struct SuggestArgs {
     #[command(flatten)]
     logs: LogArgs,
@@ -41,9 +43,15 @@ pub(super) struct SuggestArgs {
     /// A value that is not in the log, as for `replay`; may be repeated
     #[arg(long = "assume", value_name = "SOURCE=VALUE")]
     assumptions: Vec<Assumption>,
+    /// Suggest goals (`max_requests`) for the routes of this upstream instead, from the log's durations
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["routes", "keys", "touch", "assumptions"])]
+    upstream: Option<String>,
 }
 
 pub(super) fn suggest(args: &SuggestArgs) -> CommandResult {
+    if let Some(upstream) = &args.upstream {
+        return goals(args, upstream);
+    }
     let sources = |key: &String| key.split(',').map(|source| source.trim().to_owned()).collect();
     let keys: Vec<_> = args.keys.iter().map(sources).collect();
     let file = args.config.clone().or_else(usual_file);
@@ -54,9 +62,7 @@ pub(super) fn suggest(args: &SuggestArgs) -> CommandResult {
     let mut suggest = Suggest::new(&settings, &args.assumptions);
     check_assumptions(&args.assumptions, |fact| suggest.judge.reads(fact))?;
     let lines = args.logs.read(|record, _| suggest.request(record))?;
-    if lines.broken > 0 {
-        complain(format_args!("{} of {} lines cannot be read", lines.broken, lines.read));
-    }
+    complain_of_broken(&lines);
     if let late @ 1.. = lines.order.late {
         complain(format_args!(
             "{late} requests are more than two minutes late in the log, and count too late"
@@ -69,6 +75,22 @@ pub(super) fn suggest(args: &SuggestArgs) -> CommandResult {
         ))?;
     }
     print(suggest.file(&wanted).trim_end())
+}
+
+/// Suggests goals for the routes of an upstream.
+fn goals(args: &SuggestArgs, upstream: &str) -> CommandResult {
+    let file = args.config.as_deref().unwrap_or(Path::new("proxy.toml"));
+    let settings = load(file)?.settings;
+    let none = || Failure::usage(format!("--upstream: the file has no upstream \"{upstream}\""));
+    let mut goals = SuggestedGoals::new(&settings, upstream).ok_or_else(none)?;
+    complain_of_broken(&args.logs.read(|record, _| goals.request(record))?);
+    print(goals.file().map_err(Failure::run)?.trim_end())
+}
+
+fn complain_of_broken(lines: &LineCounts) {
+    if lines.broken > 0 {
+        complain(format_args!("{} of {} lines cannot be read", lines.broken, lines.read));
+    }
 }
 
 /// proxy.toml, if it exists and is not empty. For `> proxy.toml` the shell has just emptied it.

@@ -178,6 +178,8 @@ fn record(case: &TestCase, time: Timestamp) -> LogRecord {
         status: Some(case.status),
         bytes: None,
         duration: Some(ANSWER),
+        to_head: None,
+        is_refused: false,
         counted: None,
     }
 }

@@ -141,6 +141,8 @@ impl RecordDraft {
             LogField::Duration(per_second) => {
                 record.duration = record.duration.or_else(|| duration(&value, per_second));
             }
+            LogField::ToHead(per_second) => record.to_head = duration(&value, per_second),
+            LogField::Refusal => record.is_refused |= value.text().is_some(),
             LogField::PartialSeconds => {
                 if let Some(part) = duration(&value, 1) {
                     record.duration =
@@ -188,6 +190,7 @@ impl RecordDraft {
             let other = "it is a line of tidegate about something else";
             return Err(LineFault::NoRequest(told.map_or(other, |(message, _)| *message)));
         }
+        record.is_refused &= is_ours;
         let (method, target, has_query) = self.request()?;
         let RequestTarget { host, path, query } = request_line::target(target);
         if self.time.is_none() {

@@ -33,6 +33,10 @@ pub(super) enum LogField {
     Bytes,
     /// How long the request took. The number is for a value without a unit: how many of its units make a second.
     Duration(u32),
+    /// The same, from sending the request to the head of the API's answer.
+    ToHead(u32),
+    /// Why tidegate refused the request.
+    Refusal,
     /// Seconds of a part of the request's time. The parts of a line are added up.
     PartialSeconds,
     /// The text of a log line. In tidegate's access lines it is `request`.
@@ -56,7 +60,7 @@ pub(super) enum TimeRank {
 pub(super) fn named(name: &str) -> Option<LogField> {
     use LogField::{
         Bytes, Client, CombinedHead, Duration, ForwardedFor, Header, Host, Message, Method, Module,
-        PartialSeconds, Path, Query, Request, Status, Target, Time, User,
+        PartialSeconds, Path, Query, Refusal, Request, Status, Target, Time, ToHead, User,
     };
     #[allow(clippy::match_same_arms, reason = "the names are in order of the servers")]
     let field = match name {
@@ -74,6 +78,7 @@ pub(super) fn named(name: &str) -> Option<LogField> {
         "status" => Status,
         "body_bytes_sent" | "bytes_sent" => Bytes,
         "request_time" => Duration(1),
+        "upstream_header_time" => ToHead(1),
         "host" | "http_host" => Host,
         "remote_user" | "user" => User,
         // Caddy.
@@ -114,6 +119,8 @@ pub(super) fn named(name: &str) -> Option<LogField> {
         "client" => Client(ClientOrigin::Client),
         "bytes" => Bytes,
         "duration_ms" => Duration(1_000),
+        "upstream_ms" => ToHead(1_000),
+        "limit" | "reason" => Refusal,
         "message" => Message,
         "target" => Module,
         _ => return header(name).map(|name| Header(name.into())),

@@ -128,6 +128,10 @@ pub struct LogRecord {
     pub duration: Option<Duration>,
     /// What the limits of a tidegate counted.
     pub counted: Option<Box<LoggedCounts>>,
+    /// How long the API took, from sending the request to the head of the answer.
+    pub to_head: Option<Duration>,
+    /// Whether it is a line of tidegate about a request that it refused.
+    pub is_refused: bool,
 }
 
 /// Why a line is no record. Each has a short reason for people.

@@ -93,6 +93,9 @@ pub(crate) struct FileReport<'r> {
     pub(crate) routes: Vec<RouteReport<'r>>,
     /// The limits and routes that need a fact which the log does not have.
     pub(crate) left_out: Vec<LeftOut<'r>>,
+    /// The upstreams whose `max_requests` is left out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) max_requests: Vec<&'r str>,
     /// All requests over the log's time.
     pub(crate) timeline: &'r Timeline,
 }
@@ -218,6 +221,7 @@ impl<'r> FileReport<'r> {
             let (what, name, fact) = judge.described(*missing);
             LeftOut { what, name, fact, requests: *requests }
         });
+        let full = settings.upstreams.iter().filter(|upstream| upstream.max_requests.is_some());
         let (counts, limits) = (Slice::sum(&tally.timeline.slices), tally.limits.iter());
         Self {
             file,
@@ -230,6 +234,7 @@ impl<'r> FileReport<'r> {
             limits: limits.map(|it| LimitReport::of(it, &tally.timeline)).collect(),
             routes: routes.map(|(name, counts)| RouteReport { name, counts: *counts }).collect(),
             left_out: left_out.collect(),
+            max_requests: full.map(|upstream| upstream.name.as_str()).collect(),
             timeline: &tally.timeline,
         }
     }

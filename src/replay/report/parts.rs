@@ -155,6 +155,10 @@ impl FileReport<'_> {
         for (why, count) in self.refused {
             parts.push(Note(format!("{} would get {why}", counted(*count, "request"))));
         }
+        if !self.max_requests.is_empty() {
+            let names = self.max_requests.join(", ");
+            parts.push(Note(format!("left out: max_requests of {names}. A replay asks no API.")));
+        }
         for LeftOut { what, name, fact, requests } in &self.left_out {
             let requests = counted(*requests, "request");
             let how = if *what == "limit" { "left out" } else { "perhaps missed" };

@@ -3,9 +3,10 @@
 //! `demand` has a list of rates. For each key and rate it keeps the smallest burst with which no request of the key
 //! would have been rejected. A limit touches a key if it rejects one of the key's requests. These are exactly the
 //! keys that need a larger burst than the limit has, because buckets differ only after the first rejection.
-//! Therefore the burst for each rate is a quantile over the keys. `wanted` has the file around the limits.
+//! Therefore the burst for each rate is a quantile over the keys. `wanted` has the file around the limits. `goal` finds goals for `max_requests` instead.
 
 mod demand;
+mod goal;
 mod wanted;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use std::fmt::{self, Write as _};
 use hashbrown::HashMap;
 
 use self::demand::{Choice, Demands};
+pub(crate) use self::goal::SuggestedGoals;
 pub(crate) use self::wanted::WantedLimits;
 use super::fact::{Assumption, Fact};
 use super::judge::{Judge, MissingFact};

@@ -27,8 +27,7 @@ fn records(log: &[(u64, u8, bool)]) -> Vec<LogRecord> {
             client_is: crate::replay::log::ClientOrigin::Peer,
             status: None,
             bytes: None,
-            duration: None,
-            counted: None,
+            ..LogRecord::default()
         }
     };
     log.iter().map(record).collect()

@@ -121,7 +121,7 @@ impl Sent {
             status: Some(StatusCode::from_u16(self.status).unwrap()),
             bytes: Some(self.bytes.into()),
             duration: Some(Duration::from_millis(self.lasts)),
-            counted: None,
+            ..LogRecord::default()
         }
     }
 }

@@ -77,3 +77,65 @@ fn a_suggestion_is_for_the_routes_of_the_file() {
     assert_eq!(told(folder.path(), &["suggest", "access.log"]).0, 2);
     assert_eq!(told(folder.path(), &["suggest", "access.log", "--config", "none.toml"]).0, 2);
 }
+
+const GOALS: &str = "[upstreams.api]\nservers = [\"http://127.0.0.1:9\"]\n\
+    max_requests = { slower_than = \"1s\" }\n\
+    [[routes]]\npath = \"/slow\"\nupstream = \"api\"\n\
+    [[routes]]\npath = \"/quick\"\nupstream = \"api\"\n\
+    [[routes]]\npath = \"/new\"\nupstream = \"api\"\n";
+
+/// Lines of tidegate: so many requests of a path, and more fields of theirs.
+fn access(path: &str, count: usize, fields: &str) -> String {
+    let line = format!(
+        r#"{{"timestamp":"2026-01-02T12:00:00Z","target":"tidegate::access","message":"request","method":"GET","host":"a","path":"{path}","status":200,"bytes":0,"client":"192.0.2.1",{fields}}}"#
+    );
+    (line + "\n").repeat(count)
+}
+
+#[test]
+fn a_goal_is_twice_what_hardly_any_answer_exceeds() {
+    let folder = folder(Some(GOALS));
+    let goals = |log: &str| {
+        write(folder.path(), "access.log", log);
+        told(folder.path(), &["suggest", "access.log", "--upstream", "api"])
+    };
+    let log = [
+        access("/slow", 1_980, r#""duration_ms":9000,"upstream_ms":120"#),
+        access("/slow", 20, r#""duration_ms":9000,"upstream_ms":900"#),
+        // What was refused, or answered by another proxy, says nothing about the API.
+        access("/slow", 500, r#""duration_ms":9000,"upstream_ms":7000,"reason":"overload""#),
+        access("/slow", 500, r#""duration_ms":9000,"upstream_ms":7000,"limit":"per-ip""#),
+        access("/slow", 500, r#""upstream_ms":7000"#).replace(":200,", ":504,"),
+        access("/quick", 1_000, r#""duration_ms":20"#),
+        access("/new", 999, r#""duration_ms":20"#),
+    ];
+    let (code, said, errors) = goals(&log.concat());
+    assert_eq!((code, errors.as_str()), (0, ""), "{said}");
+    for part in [
+        "max_requests = { slower_than = \"400ms\" }",
+        "# /slow: of 2,000 durations from sending to the answer's head 1 % are longer than 200ms",
+        "# slower_than = \"400ms\"",
+        "# /quick: of 1,000 durations of the whole requests 0 % are longer than 20ms",
+        "# slower_than = \"40ms\"",
+        "# /new: 999 durations of the whole requests: too few",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let (code, _, errors) = goals(&access("/slow", 1_000, r#""user":"a""#));
+    assert_eq!(code, 1);
+    assert!(errors.contains("no duration of a request for the upstream \"api\""), "{errors}");
+    let (code, _, errors) = goals(&access("/slow", 9, r#""duration_ms":20"#));
+    assert_eq!(code, 1);
+    assert!(errors.contains("1,000 durations"), "{errors}");
+    let (code, ..) = told(folder.path(), &["suggest", "access.log", "--upstream", "other"]);
+    assert_eq!(code, 2);
+}
+
+#[test]
+fn a_replay_says_that_it_leaves_max_requests_out() {
+    let folder = folder(Some(GOALS));
+    write(folder.path(), "access.log", &access("/slow", 3, r#""duration_ms":20"#));
+    let (code, said, _) = told(folder.path(), &["replay", "access.log"]);
+    assert_eq!(code, 0);
+    assert!(said.contains("left out: max_requests of api."), "{said}");
+}

@@ -138,5 +138,5 @@ fn explain_and_replay_read_the_same_name() {
     let log = [line(0, "search"), line(1, SEARCH), line(2, "fetch"), line(3, SEARCH)].concat();
     fs::write(folder.path().join("access.log"), log).unwrap();
     let report: Value = serde_json::from_str(&told(&["replay", "access.log", "--json"])).unwrap();
-    assert_eq!(report["limits"][0]["rejected"], 2, "{report}");
+    assert_eq!(report["result"]["limits"][0]["rejected"], 2, "{report}");
 }
