@@ -188,8 +188,9 @@ impl Memory {
     /// The decision that one ask alone would get. Nothing is taken.
     pub fn look(&self, ask: &KeyedAsk<'_>, now: Now) -> Decision {
         let id = self.identity(ask);
-        let state = state(self.lock(&[id]).of(id), id, &ask.ask, now);
-        Ask { takes: false, ..ask.ask }.step(state, now).decision
+        let look = Ask { takes: false, ..ask.ask };
+        let state = state(self.lock(&[id]).of(id), id, &look, now);
+        look.step(state, now).decision
     }
 
     /// Resets the bucket to a new one.
@@ -276,7 +277,10 @@ fn state(shard: &mut Shard, id: Identity, ask: &Ask, now: Now) -> Option<BucketS
         return None;
     }
     let (log, now) = (shard.log(id), ask.algorithm.time(now));
-    log.forget(&params, now);
+    // Who only looks may look by other figures than the bucket's own.
+    if ask.takes {
+        log.forget(&params, now);
+    }
     let seen = log.seen(&params, ask.cost, now);
     Some(BucketState::SlidingLog(seen.unwrap_or_else(|| sliding_log::State::of_none(now))))
 }
