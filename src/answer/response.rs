@@ -9,6 +9,7 @@ use super::protocol::GrpcKind;
 
 const CLOSE: HeaderValue = HeaderValue::from_static("close");
 pub(crate) const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub(crate) const PLAIN_TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
 /// A response that tidegate composes itself, with its whole body.

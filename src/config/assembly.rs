@@ -14,7 +14,7 @@ use super::section::listen::refuse_overlaps;
 use super::section::log::LOG;
 use super::section::plans::PlansDraft;
 use super::section::route::names::names;
-use super::section::route::{ROUTE, RouteDraft};
+use super::section::route::{ROUTE, RouteDraft, UsedLimit};
 use super::section::server::SERVER;
 use super::section::store::{STORE, StoreDraft};
 use super::section::test_case::TEST;
@@ -62,7 +62,7 @@ pub(super) struct Sections<'c> {
     /// `[plans]`, if the file has it.
     pub(super) plans: Option<PlansDraft>,
     /// The limits of `[server]`, which every request meets.
-    pub(super) everywhere: Vec<(usize, Span)>,
+    pub(super) everywhere: Vec<UsedLimit>,
     pub(super) routes: Vec<RouteDraft>,
     /// The names of the routes.
     pub(super) names: Vec<Arc<str>>,
@@ -110,7 +110,7 @@ impl<'c> Sections<'c> {
             tables: &tables,
             store: store_of_limits,
         };
-        let limits = limit::build(&mut root, &inherited);
+        let mut limits = limit::build(&mut root, &inherited);
         let plans = plans::build(&mut root);
         let (routes, tests) = (root.take("routes"), root.take("tests"));
         let ((), has_all_sections) = cx.watched(|| root.finish());
@@ -124,14 +124,16 @@ impl<'c> Sections<'c> {
         let known = route::Known {
             upstreams: Names::new("upstreams", upstreams.iter().map(|it| it.name.as_str())),
             limits: Names::new("limits", limits.iter().map(|it| it.name.as_str())),
+            drafts: &limits,
             only_decides: decides && server.listen.is_empty() && server.tls.is_none(),
         };
         let (everywhere, has_everywhere) =
-            cx.watched(|| route::used_limits(everywhere.as_ref(), &known));
+            cx.watched(|| route::used_limits(everywhere.as_ref(), &known, true));
         let sections = items.iter().filter_map(|item| item.section(&ROUTE, "[[routes]]"));
         let routes: Vec<_> = sections.map(|section| route::build(section, &known)).collect();
         let names = names(cx, &routes);
         let tests = test_cases(tests, &known.limits, &names);
+        note_costs(&mut limits, routes.iter().flat_map(|route| &route.limits).chain(&everywhere));
         let is_server_right = is_server_right && has_server && has_all_sections;
         let has_all_routes = has_all_sections && routes.len() == items.len();
         Some(Self {
@@ -167,18 +169,24 @@ impl<'c> Sections<'c> {
         let limits: Vec<LimitDraft> = limits.collect::<Option<_>>()?;
         let named = limits.iter().flat_map(|limit| &limit.plans).map(|plan| plan.name.clone());
         let plans = self.plans.and_then(|plans| plans.rule(named.collect(), &jwt)).map(Arc::new);
-        let (on, off, indexes) = by_mode(limits);
-        let everywhere: SmallVec<[u32; 4]> = route::in_plan(&self.everywhere, &indexes).collect();
+        let (mut used, off) = UsedLimits::new(limits);
+        let (limits, everywhere) = (used.specs.clone(), self.everywhere);
         let (mut routes, mut matchers) = (Vec::new(), Vec::new());
         for (draft, name) in self.routes.into_iter().zip(self.names) {
-            let (matcher, mut route) = draft.finish(name, &indexes, &everywhere)?;
-            cost::keep_readable(&mut route, &on);
-            read_bodies(&mut route, &on, plans.as_deref());
+            let everywhere = if draft.usage.is_empty() { &everywhere[..] } else { &[] };
+            let limits = used.indexes(everywhere, &draft.limits);
+            let told = used.indexes(&[], &draft.usage);
+            let (matcher, mut route) = draft.finish(name, limits)?;
+            if let Action::Usage { limits } = &mut route.action {
+                **limits = told;
+            }
+            cost::keep_readable(&mut route, &used.specs);
+            read_bodies(&mut route, &used.specs, plans.as_deref());
             matchers.push(matcher);
             routes.push(route);
         }
-        let mut no_route = no_route(everywhere);
-        read_bodies(&mut no_route, &on, plans.as_deref());
+        let mut no_route = no_route(used.indexes(&everywhere, &[]));
+        read_bodies(&mut no_route, &used.specs, plans.as_deref());
         let conditions = || matchers.iter().map(|(_, conditions)| conditions);
         let methods = conditions().flat_map(|it| it.methods.iter().cloned()).collect();
         let named = || conditions().flat_map(|it| &it.headers).map(|it| &it.0);
@@ -191,7 +199,8 @@ impl<'c> Sections<'c> {
             known_fields,
             server: self.server,
             upstreams: upstreams.collect::<Option<_>>()?,
-            limits: on.into_iter().map(Arc::new).collect(),
+            limits,
+            used: used.specs,
             plans,
             off,
             no_route,
@@ -220,17 +229,66 @@ fn test_cases(list: Option<Item<'_>>, limits: &Names<'_>, routes: &[Arc<str>]) -
     sections.filter_map(|section| test_case::build(section, limits, &routes)).collect()
 }
 
-/// The limits that are on, the names of the limits that are off, and the index of each limit among those that are on.
-fn by_mode(limits: Vec<LimitDraft>) -> (Vec<LimitSpec>, Vec<Name>, Vec<Option<usize>>) {
-    let (mut on, mut off, mut indexes) = (Vec::new(), Vec::new(), Vec::new());
-    for draft in limits {
-        indexes.push(draft.on.then_some(on.len()));
-        match draft.on {
-            true => on.push(draft.spec),
-            false => off.push(draft.spec.name),
+/// Notes in each limit the costs that these lists name for it.
+fn note_costs<'u>(limits: &mut [Named<LimitDraft>], used: impl Iterator<Item = &'u UsedLimit>) {
+    let mut costs: Vec<Vec<_>> = limits.iter().map(|_| Vec::new()).collect();
+    for UsedLimit { limit, cost, .. } in used {
+        if let Some(cost) = cost.clone().filter(|cost| !costs[*limit].contains(cost)) {
+            costs[*limit].push(cost);
         }
     }
-    (on, off, indexes)
+    for (limit, costs) in limits.iter_mut().zip(costs).filter(|(_, costs)| !costs.is_empty()) {
+        if let Some(LimitDraft { spec, .. }) = &mut limit.value {
+            *spec = spec.of_routes(None, &costs.into());
+        }
+    }
+}
+
+/// The limits as routes use them.
+struct UsedLimits {
+    /// [`Settings::used`].
+    specs: Vec<Arc<LimitSpec>>,
+    /// How many of them have their own cost.
+    own: usize,
+    /// The index of each limit of the file in `specs`. `None` if the limit is off.
+    of_file: Vec<Option<usize>>,
+}
+
+impl UsedLimits {
+    /// The limits that are on, and the names of the limits that are off.
+    fn new(limits: Vec<LimitDraft>) -> (Self, Vec<Name>) {
+        let (mut specs, mut off, mut of_file) = (Vec::new(), Vec::new(), Vec::new());
+        for LimitDraft { spec, on, .. } in limits {
+            of_file.push(on.then_some(specs.len()));
+            match on {
+                true => specs.push(Arc::new(spec)),
+                false => off.push(spec.name),
+            }
+        }
+        (Self { own: specs.len(), specs, of_file }, off)
+    }
+
+    /// The indexes of a route's limits: those of `everywhere`, then its `own`. Limits that are off are left out.
+    fn indexes(&mut self, everywhere: &[UsedLimit], own: &[UsedLimit]) -> SmallVec<[u32; 4]> {
+        let of_route = |one: &UsedLimit| own.iter().find(|other| other.limit == one.limit);
+        let first = everywhere.iter().map(|one| of_route(one).unwrap_or(one));
+        let rest = own.iter().filter(|own| !everywhere.iter().any(|one| one.limit == own.limit));
+        first.chain(rest).filter_map(|one| self.index(one)).collect()
+    }
+
+    /// The index of a limit with this cost.
+    fn index(&mut self, UsedLimit { limit, cost, .. }: &UsedLimit) -> Option<u32> {
+        let mut index = self.of_file[*limit]?;
+        if let Some(cost) = cost {
+            let spec = Arc::clone(&self.specs[index]);
+            let is_it = |it: &Arc<LimitSpec>| it.name == spec.name && it.cost == *cost;
+            index = self.own + self.specs[self.own..].iter().take_while(|it| !is_it(it)).count();
+            if index == self.specs.len() {
+                self.specs.push(Arc::new(spec.of_routes(Some(cost), &spec.route_costs)));
+            }
+        }
+        u32::try_from(index).ok()
+    }
 }
 
 /// The route of requests without a route.
@@ -240,8 +298,12 @@ fn no_route(limits: SmallVec<[u32; 4]>) -> RouteSpec {
 }
 
 /// Notes which fields of a body a route's limits read.
-fn read_bodies(route: &mut RouteSpec, limits: &[LimitSpec], rule: Option<&PlanRule>) {
-    let indexes = route.limits.iter().filter_map(|index| usize::try_from(*index).ok());
+fn read_bodies(route: &mut RouteSpec, limits: &[Arc<LimitSpec>], rule: Option<&PlanRule>) {
+    let told = match &route.action {
+        Action::Usage { limits } => limits.as_slice(),
+        _ => &[],
+    };
+    let indexes = route.limits.iter().chain(told).filter_map(|it| usize::try_from(*it).ok());
     let own: Vec<_> = indexes.filter_map(|index| limits.get(index)).collect();
     let rule = rule.filter(|_| own.iter().any(|limit| !limit.plans.is_empty()));
     let rules_body = rule.is_some_and(|rule| rule.by.body_fields().next().is_some());
@@ -260,7 +322,7 @@ fn read_bodies(route: &mut RouteSpec, limits: &[LimitSpec], rule: Option<&PlanRu
 /// Notes which fields the file names besides those in the conditions of routes: those that balancing, plans and limits
 /// read, that have tokens, that name clients or requests, and those that routes decide.
 fn know_fields(settings: &mut Settings) {
-    let Settings { server, upstreams, plans, jwt, limits, routes, known_fields, .. } = settings;
+    let Settings { server, upstreams, plans, jwt, used, routes, known_fields, .. } = settings;
     let balance = upstreams.iter().filter_map(|upstream| match &upstream.balance {
         Balance::Hash(key) => Some(key.headers()),
         _ => None,
@@ -270,7 +332,7 @@ fn know_fields(settings: &mut Settings) {
     let names = balance.flatten().chain(shared.flat_map(KeySpec::headers));
     let names = names.chain(plans.iter().flat_map(|rule| rule.by.headers()));
     let names = names.chain(jwt.iter().filter_map(|table| table.place.header()));
-    let names = names.chain(limits.iter().flat_map(|limit| limit.headers()));
+    let names = names.chain(used.iter().flat_map(|limit| limit.headers()));
     let names = names.chain(changes.flat_map(HeaderChanges::decided));
     let address = server.trust.header.name();
     known_fields.add(names.chain(&server.request_id).chain([&address]));

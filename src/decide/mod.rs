@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, HeaderValue};
+use http::header::CACHE_CONTROL;
 use http::{Response, StatusCode, request};
 use tokio::time::timeout;
 use uuid::Uuid;
@@ -32,7 +32,7 @@ use self::leases::Lease;
 pub(crate) use self::leases::Leases;
 use crate::answer::protocol::GrpcKind;
 use crate::answer::refusal::Refusal;
-use crate::answer::response::{NO_STORE, own};
+use crate::answer::response::{JSON, NO_STORE, own};
 use crate::exchange::body::{Answer, ResponseBody};
 use crate::exchange::client::ClientConnection;
 use crate::exchange::{Active, ClientLeft, Exchange, WorkerContext};
@@ -43,8 +43,6 @@ use crate::wire::upload::ClientBody;
 
 /// The most bytes of a call's body.
 const MOST: usize = 1024 * 1024;
-
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// One worker's service of `decide.listen`.
 pub(crate) struct DecisionService {

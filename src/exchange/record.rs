@@ -236,7 +236,7 @@ impl RequestRecord {
             Action::Forward { upstream, .. } if self.via.is_none() => {
                 settings.upstream(*upstream).map(|it| &it.name)
             }
-            Action::Forward { .. } | Action::Decide | Action::Respond { .. } => None,
+            _ => None,
         }
     }
 

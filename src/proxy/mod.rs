@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::HeaderMap;
+use http::{HeaderMap, StatusCode};
 use http_body::Body as _;
 use tokio::time::{Instant, timeout};
 
@@ -140,11 +140,18 @@ impl Proxy {
         record.decision = DecisionKind::default();
         let over;
         Admission { permit: record.permit, decision: record.decision, over } = admitted?;
+        let mut left = None;
         let (affinity, share) = match &route.action {
             Action::Forward { upstream, .. } => {
                 let upstream = active.upstream(*upstream);
                 let share = forward::share(upstream, &view, settings.log.keys);
                 (forward::affinity(upstream, &view), share)
+            }
+            Action::Usage { limits } => {
+                let asked = LimitedRequest { now: self.context.clock.now(), ..request };
+                let told = Box::pin(self.context.throttle.left(asked, limits, quotas)).await?;
+                left = Some(told.to_string().into_bytes().into_boxed_slice());
+                (None, None)
             }
             Action::Respond { .. } | Action::Decide => (None, None),
         };
@@ -157,6 +164,10 @@ impl Proxy {
             Action::Respond { status, body } => {
                 let kind = (!body.is_empty()).then_some(response::PLAIN_TEXT);
                 response::own(*status, kind, Bytes::clone(body)).map(ResponseBody::whole)
+            }
+            Action::Usage { .. } => {
+                let body = left.map(Bytes::from).unwrap_or_default();
+                response::own(StatusCode::OK, Some(response::JSON), body).map(ResponseBody::whole)
             }
             Action::Forward { upstream, rewrite } => {
                 let target = forward::target(&uri, &path, rewrite.as_deref())?.unwrap_or(uri);

@@ -29,7 +29,7 @@ const SWEEP_EVERY: u64 = 1_024;
 pub struct Judge<'p> {
     pub(crate) settings: &'p Settings,
     rehearsal: Rehearsal,
-    /// The facts that each limit reads, by the limit's index in the settings: see [`Fact::of_limit`].
+    /// The facts that each limit reads, by the limit's index in [`Settings::used`]: see [`Fact::of_limit`].
     limits: Vec<Vec<LimitFact<'p>>>,
     /// What tidegate's own lines say.
     told: ToldCounts,
@@ -69,8 +69,8 @@ pub struct JudgedRequest<'p> {
 /// A fact that the log does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MissingFact {
-    /// A limit reads the fact, and is left out. The first number is the limit's index in the settings, the second one the
-    /// index of the fact in the limit's list.
+    /// A limit reads the fact, and is left out. The first number is the limit's index in [`Settings::used`], the second one
+    /// the index of the fact in the limit's list.
     Limit(usize, usize),
     /// A condition of a route reads the fact, and the route may be the request's route. The number is the index of both
     /// in `routes`.
@@ -103,6 +103,11 @@ fn given(action: &Action, method: &Method, record: &LogRecord) -> RehearsedAnswe
             let (status, bytes) = (Some(*status), Some(bytes));
             RehearsedAnswer::Given { status, bytes, lasts: Duration::ZERO }
         }
+        // What it says changes its length.
+        Action::Usage { .. } => {
+            let status = Some(StatusCode::OK);
+            RehearsedAnswer::Given { status, bytes: record.bytes, lasts: Duration::ZERO }
+        }
         Action::Forward { .. } | Action::Decide => RehearsedAnswer::Given {
             status: record.status,
             bytes: record.bytes,
@@ -115,7 +120,7 @@ impl<'p> Judge<'p> {
     /// A judge with new buckets.
     pub fn new(settings: &'p Settings, assumptions: &[Assumption]) -> Self {
         let limits: Vec<_> = settings
-            .limits
+            .used
             .iter()
             .map(|spec| Fact::of_limit(spec, settings.plans.as_deref()))
             .collect();
@@ -164,7 +169,7 @@ impl<'p> Judge<'p> {
     pub(crate) fn described(&self, missing: MissingFact) -> (&'static str, &'p str, &Fact) {
         match missing {
             MissingFact::Limit(limit, fact) => {
-                ("limit", self.settings.limits[limit].name.as_str(), &self.limits[limit][fact].0)
+                ("limit", self.settings.used[limit].name.as_str(), &self.limits[limit][fact].0)
             }
             MissingFact::Route(index) => {
                 let (route, fact) = &self.routes[index];
@@ -254,7 +259,7 @@ impl<'p> Judge<'p> {
         let (route, rule) = (reading.route, self.settings.plans.as_deref());
         let mut known = SmallVec::<[_; 4]>::new();
         for limit in route.limits.iter().filter_map(|limit| usize::try_from(*limit).ok()) {
-            let spec = &self.settings.limits[limit];
+            let spec = &self.settings.used[limit];
             let by = rule.filter(|_| !spec.plans.is_empty()).map(|rule| &rule.by);
             let is_lacking = |(fact, instead): &LimitFact<'_>| {
                 !is_known(fact)

@@ -165,7 +165,7 @@ impl<'p> ReplayTally<'p> {
             *self.refused.entry(why.clone()).or_default() += 1;
         }
         let enforces = |missing: &MissingFact| match missing {
-            MissingFact::Limit(limit, _) => self.settings.limits[*limit].mode == Mode::Enforce,
+            MissingFact::Limit(limit, _) => self.settings.used[*limit].mode == Mode::Enforce,
             MissingFact::Route(_) => true,
         };
         if counted.rejected == 0 && judged.missing.iter().any(enforces) {

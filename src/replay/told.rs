@@ -131,7 +131,7 @@ pub(super) fn tells(
 
 /// The same settings, whose overrides also fit keys that the log has hashed.
 pub fn with_hashed_overrides(mut settings: Settings) -> Settings {
-    for limit in &mut settings.limits {
+    for limit in settings.limits.iter_mut().chain(&mut settings.used) {
         if settings.log.keys.hides(limit) {
             let spec = Arc::make_mut(limit);
             let key = &spec.key;

@@ -48,6 +48,10 @@ pub struct LimitSpec {
     pub windows: Vec<Arc<Self>>,
     /// The tokens that a request takes.
     pub cost: CostSpec,
+    /// Whether a route names this cost, in place of the limit's own.
+    pub is_cost_of_route: bool,
+    /// The costs that routes name for the limit. All requests take from the same buckets.
+    pub route_costs: Arc<[CostSpec]>,
     /// The longest time for which a request is held instead of rejected. [`MaxWait::ENDLESS`] if the
     /// figures themselves bound this time.
     pub wait: MaxWait,
@@ -99,6 +103,8 @@ impl LimitSpec {
             window: None,
             windows: Vec::new(),
             cost: CostSpec::Fixed(Cost::ONE),
+            is_cost_of_route: false,
+            route_costs: Arc::default(),
             wait: MaxWait::NONE,
             max_waiting: 0,
             ban: None,
@@ -123,6 +129,25 @@ impl LimitSpec {
             CostSpec::Fixed(_) | CostSpec::Response { .. } => None,
         };
         self.key.headers().chain(self.exempt.headers()).chain(cost)
+    }
+
+    /// The same limit beside routes that name costs for it. `cost` is that of one of these routes.
+    pub(crate) fn of_routes(&self, cost: Option<&CostSpec>, route_costs: &Arc<[CostSpec]>) -> Self {
+        let same = |spec: &Arc<Self>| Arc::new(spec.of_routes(cost, route_costs));
+        Self {
+            cost: cost.unwrap_or(&self.cost).clone(),
+            is_cost_of_route: cost.is_some(),
+            route_costs: Arc::clone(route_costs),
+            plans: self.plans.iter().map(same).collect(),
+            windows: self.windows.iter().map(same).collect(),
+            candidate: self.candidate.as_ref().map(same),
+            ..self.clone()
+        }
+    }
+
+    /// What requests may cost: the limit's own cost, and those that routes name.
+    pub(crate) fn costs(&self) -> impl Iterator<Item = &CostSpec> {
+        std::iter::once(&self.cost).chain(&*self.route_costs)
     }
 
     /// The limit with the figures of this plan. `None` if the limit does not name the plan.
@@ -158,6 +183,12 @@ impl LimitSpec {
     /// Whether the tokens of a request are known only when its response has ended.
     pub(crate) fn is_settled(&self) -> bool {
         self.count_when.is_some() || matches!(self.cost, CostSpec::Response { .. })
+    }
+
+    /// Whether requests are settled, of this route or of another one.
+    pub(crate) fn is_ever_settled(&self) -> bool {
+        let is_settled = |cost: &CostSpec| matches!(cost, CostSpec::Response { .. });
+        self.count_when.is_some() || self.costs().any(is_settled)
     }
 
     /// Whether the limit must learn when a request has ended: it is settled then, or has slots.

@@ -77,8 +77,11 @@ pub struct Settings {
     pub server: ServerSpec,
     /// The upstreams. A route names its upstream by the index in this list.
     pub upstreams: Vec<UpstreamSpec>,
-    /// The limits in use. A route names its limits by their indexes in this list.
+    /// The limits in use.
     pub limits: Vec<Arc<LimitSpec>>,
+    /// The limits as routes use them: those in use, in the same order, and then the limits for which routes name a
+    /// cost, once with each of these costs. A route names its limits by their indexes in this list.
+    pub(crate) used: Vec<Arc<LimitSpec>>,
     /// How the plan of a request is found. `None` without `[plans]`.
     pub(crate) plans: Option<Arc<PlanRule>>,
     /// The names of the limits that are off: they are in no route.
@@ -133,7 +136,7 @@ impl Settings {
         &'p self,
         indexes: &[u32],
     ) -> impl Iterator<Item = &'p Arc<LimitSpec>> {
-        indexes.iter().filter_map(|index| self.limits.get(usize::try_from(*index).ok()?))
+        indexes.iter().filter_map(|index| self.used.get(usize::try_from(*index).ok()?))
     }
 
     /// How the plan of a request of this route is found. `None` if no limit of the route has plans.

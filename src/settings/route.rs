@@ -23,7 +23,7 @@ pub struct RouteSpec {
     pub(crate) name: Arc<str>,
     /// What the proxy does with the route's requests.
     pub action: Action,
-    /// The indexes of the route's limits in [`super::Settings::limits`]: those of `[server]`, then its own. Limits
+    /// The indexes of the route's limits in [`super::Settings::used`]: those of `[server]`, then its own. Limits
     /// that are off are left out.
     pub(crate) limits: SmallVec<[u32; 4]>,
     /// Options that few routes have.
@@ -74,6 +74,11 @@ pub enum Action {
         /// routes have no body.
         body: Box<Bytes>,
     },
+    /// The proxy tells what these limits leave to whoever asks.
+    Usage {
+        /// The indexes of the limits in [`super::Settings::used`]. Those that do not enforce are left out of the answer.
+        limits: Box<SmallVec<[u32; 4]>>,
+    },
 }
 
 impl Action {
@@ -81,7 +86,7 @@ impl Action {
     pub(crate) fn upstream(&self) -> Option<usize> {
         match self {
             Self::Forward { upstream, .. } => usize::try_from(*upstream).ok(),
-            Self::Decide | Self::Respond { .. } => None,
+            Self::Decide | Self::Respond { .. } | Self::Usage { .. } => None,
         }
     }
 }

@@ -13,6 +13,8 @@
 //! A look asks what one bucket would decide by itself. A peek asks several buckets together and takes nothing: its
 //! `ask.takes` is false. Both words mean the same in Lua (`crates/limit/src/call/shell.lua`).
 //!
+//! `level` tells what a bucket holds.
+//!
 //! `access` is one worker's [`Store`]: a Redis connection belongs to the runtime that made it. All workers of a process
 //! share one [`ProcessStore`]. It has the figures that are in force: those of the last reload, and the overrides that were
 //! set since the start (`running`).
@@ -27,6 +29,7 @@ mod bucket;
 mod claim;
 mod grant;
 mod known;
+mod level;
 mod name;
 mod order;
 mod process;
@@ -40,6 +43,7 @@ pub use self::access::Store;
 pub use self::bucket::BucketAsk;
 pub use self::claim::{Claim, verdict};
 pub use self::grant::{ClockReading, Grant};
+pub(crate) use self::level::BucketLevel;
 pub use self::name::BucketKey;
 pub(crate) use self::name::{bounded, name_in_redis, stored_text};
 pub use self::order::Unavailable;

@@ -111,10 +111,14 @@ impl<'f, 'p: 'f> AppliedLimit<'f, 'p> {
         let asked = request.cost.map(|cost| Cost::new(cost).unwrap_or(Cost::ONE));
         let asked = asked.or_else(|| Cost::new(request.counted?.of(limit.name.as_str())?.cost?));
         let is_slot = matches!(algorithm, Some(Algorithm::Concurrency(_)));
-        let cost = match algorithm.is_some() || is_tried {
-            true if asked.is_some() && !is_slot => asked,
-            true => Some(cost(&limit.cost, most, request.headers).map_err(NotCounted::Refused)?),
-            false => None,
+        let own = || cost(&limit.cost, most, request.headers).map_err(NotCounted::Refused);
+        let cost = match (algorithm.is_some() || is_tried, asked.filter(|_| !is_slot)) {
+            (true, Some(hits)) if limit.is_cost_of_route => {
+                Cost::new(own()?.get().saturating_mul(hits.get()).min(MAX_TOKENS))
+            }
+            (true, Some(asked)) => Some(asked),
+            (true, None) => Some(own()?),
+            (false, _) => None,
         };
         let key_name = key_name.map(KeyName::Override);
         let key_name = key_name.or_else(|| KeyName::of_line(limit, plan?));
@@ -124,7 +128,7 @@ impl<'f, 'p: 'f> AppliedLimit<'f, 'p> {
 }
 
 /// The key by which a limit counts a request, and how. Overrides that are set while the process runs are left out.
-/// `tidegate explain` calls this.
+/// `tidegate explain` and `left` call this.
 ///
 /// # Errors
 /// If the limit does not count the request.

@@ -5,10 +5,11 @@
 //! verdict. `tell` counts and logs what was decided. [`Throttle::admit`] puts the steps together for a request of the
 //! proxy, `decide` for calls, `rehearsal` without the last one. If the client leaves while its request waits, the claims
 //! are dropped, and what they hold goes back (`store::grant`). `permit` keeps what a request holds until its response
-//! ends. `usage` reads a response's cost.
+//! ends. `usage` reads a response's cost. `left` tells what limits leave, and takes nothing.
 
 mod gather;
 pub(crate) mod kept;
+mod left;
 mod open;
 mod permit;
 mod quota;

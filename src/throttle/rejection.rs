@@ -171,7 +171,7 @@ impl<'l, 'p> RejectedRequest<'l, '_, 'p> {
         KeptDecision {
             limit: spec.name.clone(),
             plan: spec.plan.clone(),
-            may_owe: spec.is_settled() || spec.reported || spec.wait > MaxWait::NONE,
+            may_owe: spec.is_ever_settled() || spec.reported || spec.wait > MaxWait::NONE,
             ask: Ask { algorithm: figures(claim), ..claim.ask },
             decision: Decision { outcome, ..decision },
             store: match by {

@@ -6,11 +6,10 @@ use super::key::AskedKey;
 use super::{AdminResponse, ApiProblem, plans};
 use crate::admin::Admin;
 use crate::admin::answer::done;
-use crate::limit::algorithm::{Algorithm, sliding_log};
+use crate::limit::algorithm::Algorithm;
 use crate::limit::decide::Ask;
-use crate::limit::decision::{Decision, Outcome};
+use crate::limit::decision::Outcome;
 use crate::limit::name::Name;
-use crate::limit::rate::Cost;
 use crate::limit::waiting::MaxWait;
 use crate::observe::{events, millis_up};
 use crate::redis::CallError;
@@ -48,24 +47,21 @@ impl Admin {
             Some(algorithm) => {
                 let in_plan = plan.as_ref().and_then(|plan| spec.of_plan(plan));
                 let mut ask = ask(in_plan.map_or(spec, |plan| plan), bucket, *algorithm);
-                let decision = match self.look(&ask, false).await {
+                let (store, now) = (self.store().await, self.process.clock.now());
+                let level = match store.level(&ask, false, now).await {
                     Err(CallError::Away | CallError::NotConnected | CallError::TimedOut)
                         if spec.on_store_error == OnStoreError::Local =>
                     {
                         is_here = true;
-                        ask = self.store().await.without_redis(&ask);
+                        ask = store.without_redis(&ask);
                         *algorithm = ask.ask.algorithm;
-                        self.look(&ask, true).await?
+                        store.level(&ask, true, now).await?
                     }
                     asked => asked?,
                 };
-                (remaining, retry) = (Some(decision.remaining), passes_in(decision));
-                if spec.wait > MaxWait::NONE {
-                    let waiting = Ask { max_wait: spec.wait, ..ask.ask };
-                    let waiting = BucketAsk { ask: waiting, ..ask };
-                    held = held_for(self.look(&waiting, is_here).await?);
-                }
-                reset = self.reset(&ask, is_here).await?;
+                (remaining, retry) = (Some(level.remaining), passes_in(level.at_once));
+                held = held_for(level.held).filter(|_| spec.wait > MaxWait::NONE);
+                reset = level.full_after.map(millis_up);
             }
         }
         Ok(json!({
@@ -125,33 +121,6 @@ impl Admin {
         let is_unknown = plan.is_none() && chosen.of == FiguresOf::Limit;
         (chosen.figures.clone(), chosen.of.plan().cloned(), is_unknown.then_some(NO_PLAN))
     }
-
-    /// Asks a bucket. With `is_here`, asks the bucket of this process, which decides while Redis is away.
-    async fn look(&self, ask: &BucketAsk<'_>, is_here: bool) -> Result<Decision, CallError> {
-        let (store, now) = (self.store().await, self.process.clock.now());
-        if is_here { Ok(store.look_here(ask, now)) } else { store.look(ask, now).await }
-    }
-
-    /// The milliseconds until the bucket is full again. `None` for slots: a slot is free when its request ends, and
-    /// nobody knows when that is.
-    async fn reset(&self, ask: &BucketAsk<'_>, is_here: bool) -> Result<Option<u64>, CallError> {
-        let most = match ask.ask.algorithm {
-            Algorithm::Concurrency(_) => return Ok(None),
-            // No request takes more tokens. A larger log is empty after its interval at the latest.
-            Algorithm::SlidingLog(_) => sliding_log::MOST_COST,
-            _ => u64::MAX,
-        };
-        let capacity = ask.ask.algorithm.capacity();
-        let Some(cost) = Cost::new(capacity.min(most)) else { return Ok(None) };
-        let ask = BucketAsk { ask: Ask { cost, ..ask.ask }, ..*ask };
-        let decision = self.look(&ask, is_here).await?;
-        let seconds = ask.ask.algorithm.window_seconds().filter(|_| capacity > most);
-        match seconds {
-            Some(_) if decision.remaining == capacity => Ok(Some(0)),
-            Some(seconds) => Ok(Some(seconds * 1_000)),
-            None => Ok(passes_in(decision)),
-        }
-    }
 }
 
 /// The key of the bucket. The name of a Redisson limiter has the plain values. The overrides in proxy.toml have plain
@@ -176,9 +145,9 @@ fn ask<'r>(spec: &'r LimitSpec, key: &'r BucketKey, algorithm: Algorithm) -> Buc
     BucketAsk { spec, key, ask: Ask::for_one(algorithm) }
 }
 
-/// The milliseconds for which a request with this decision is held. `None` if it is rejected.
-fn held_for(decision: Decision) -> Option<u64> {
-    match decision.outcome {
+/// The milliseconds for which such a request is held. `None` if it is rejected.
+fn held_for(outcome: Outcome) -> Option<u64> {
+    match outcome {
         Outcome::Allow => Some(0),
         Outcome::Delay(wait) => Some(millis_up(wait)),
         Outcome::Reject { .. } => None,
@@ -186,8 +155,8 @@ fn held_for(decision: Decision) -> Option<u64> {
 }
 
 /// The milliseconds after which such a request would pass. `None` means never.
-fn passes_in(decision: Decision) -> Option<u64> {
-    match decision.outcome {
+fn passes_in(outcome: Outcome) -> Option<u64> {
+    match outcome {
         Outcome::Allow | Outcome::Delay(_) => Some(0),
         Outcome::Reject { retry_after } => retry_after.map(millis_up),
     }

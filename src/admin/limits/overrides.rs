@@ -143,11 +143,14 @@ impl WantedOverride {
         };
         let figures = counting.figures(&self.wanted);
         let figures = figures.map_err(|error| ApiProblem::nonsense(error.to_string()))?;
-        let cost = spec.cost.default_cost();
+        let Some(dearest) = spec.costs().max_by_key(|cost| cost.default_cost()) else {
+            return Ok(());
+        };
+        let cost = dearest.default_cost();
         let Some(capacity) = figures.capacity().filter(|capacity| *capacity < cost.get()) else {
             return Ok(());
         };
-        let request = match &spec.cost {
+        let request = match dearest {
             CostSpec::Header { name, .. } => format!("a request without the header `{name}`"),
             _ => "a request".to_owned(),
         };

@@ -4,7 +4,8 @@ use http::Method;
 use serde_json::json;
 
 use super::explanation::Explanation;
-use crate::config::{Spelled as _, duration_text};
+use crate::config::{Spelled as _, duration_text, enumerate};
+use crate::limit::Mode;
 use crate::limit::key::write_shown;
 use crate::request::key::{KeySpec, View};
 use crate::request::path::NormalPath;
@@ -58,6 +59,16 @@ pub(super) fn describe_route(
             let status = status.as_u16();
             text.line("answer", format_args!("{status} from the file, if the limits allow"));
             text.status = Some(status);
+        }
+        Action::Usage { limits } => {
+            let limits = settings.limits_at(limits).filter(|limit| limit.mode == Mode::Enforce);
+            let limits = limits.map(|limit| limit.name.as_str());
+            let limits = enumerate(limits, "and");
+            text.line(
+                "answer",
+                format_args!("200 with what is left of {limits}, if the limits allow"),
+            );
+            text.status = Some(200);
         }
         Action::Decide => text.line("upstream", "none: another proxy asks, and forwards it"),
         Action::Forward { upstream, rewrite } => {

@@ -12,7 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 use super::assembly::Sections;
 use super::reader::{Span, enumerate};
 use super::section::limit::LimitDraft;
-use super::section::route::RouteDraft;
+use super::section::route::{RouteDraft, UsedLimit};
 use super::section::values::{Named, Names};
 use crate::request::key::KeySource;
 use crate::request::route::RouteTable;
@@ -21,6 +21,7 @@ use crate::settings::{Balance, CostSpec, DecideSpec, Endpoint, ListenAddress};
 impl Sections<'_> {
     pub(super) fn check(&self) {
         self.unknown_params();
+        self.usage_of_many_buckets();
         self.loops();
         self.dead_routes();
         self.unknown_routes();
@@ -123,7 +124,7 @@ impl Sections<'_> {
     /// The limits that routes or all requests have, by their indexes.
     fn used_limits(&self) -> HashSet<usize> {
         let used = self.routes.iter().flat_map(|route| &route.limits).chain(&self.everywhere);
-        used.map(|(limit, _)| *limit).collect()
+        used.map(|used| used.limit).collect()
     }
 
     /// Limits that need more than the calls of most proxies say: how a request has ended, or its body.
@@ -132,7 +133,8 @@ impl Sections<'_> {
         let no_end = "slots, costs of responses and `count_when` need the end of a request, which these calls do not report";
         let no_body = "`missing` decides about their requests; `/check` has `body`";
         let specs = self.drafts().filter(|draft| draft.on).map(|draft| &draft.spec);
-        let (without_end, others): (Vec<_>, Vec<_>) = specs.partition(|it| it.awaits_end());
+        let (without_end, others): (Vec<_>, Vec<_>) =
+            specs.partition(|it| it.awaits_end() || it.is_ever_settled());
         let by_body = others.into_iter().filter(|it| it.key.body_fields().count() > 0).collect();
         for (lack, expected, limits) in [
             ("leave limits out", no_end, without_end),
@@ -152,7 +154,8 @@ impl Sections<'_> {
         let is_decided = self.decide.0.listen.is_some();
         for Named { name, span, value } in &self.limits {
             let Some(spec) = value.as_ref().filter(|it| it.on).map(|it| &it.spec) else { continue };
-            let is_told = !spec.awaits_end() || matches!(spec.cost, CostSpec::Response { .. });
+            let is_told_used = |cost: &CostSpec| matches!(cost, CostSpec::Response { .. });
+            let is_told = !spec.awaits_end() || spec.costs().any(is_told_used);
             if spec.reported && !(is_decided && is_told) {
                 let title =
                     format!("nobody reports to the limit \"{name}\": its `reported` has no effect");
@@ -199,7 +202,7 @@ impl Sections<'_> {
         let routes = self.routes.iter().filter_map(|route| Some((route.pattern.as_ref()?, route)));
         let own = routes
             .flat_map(|(path, route)| route.limits.iter().map(move |used| (Some(path), used)));
-        for (path, (limit, used_at)) in everywhere.chain(own) {
+        for (path, UsedLimit { limit, span: used_at, .. }) in everywhere.chain(own) {
             let Some(Named { name, value: Some(limit), .. }) = self.limits.get(*limit) else {
                 continue;
             };
@@ -218,6 +221,26 @@ impl Sections<'_> {
                 };
                 let title = format!("\"{name}\" counts by `param:{param}`, which {lack}");
                 self.cx.error(used_at, title, expected).related(span, "counted here");
+            }
+        }
+    }
+
+    /// Limits in `usage` of which a client has more than one bucket.
+    fn usage_of_many_buckets(&self) {
+        for used in self.routes.iter().flat_map(|route| &route.usage) {
+            let Some(Named { name, value: Some(limit), .. }) = self.limits.get(used.limit) else {
+                continue;
+            };
+            let mut sources = limit.alternatives();
+            let found = sources.find(|(source, _)| {
+                use KeySource::{Method, Param, Path, Route};
+                matches!(source, Route | Path | Method | Param(_))
+            });
+            if let Some((source, span)) = found {
+                let title =
+                    format!("\"{name}\" counts by `{source}`: a client has many buckets of it");
+                let expected = "expected a limit whose `key` is the same for all its requests";
+                self.cx.error(&used.span, title, expected).related(span, "counted here");
             }
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::config::assembly::Sections;
 use crate::config::section::limit::plans::PlanDraft;
-use crate::config::section::values::{Named, Names};
+use crate::config::section::values::Names;
 use crate::request::key::KeySource;
 use crate::settings::CostSpec;
 
@@ -68,9 +68,15 @@ impl Sections<'_> {
 
     /// Costs in a header that strangers can write.
     pub(super) fn costs_of_strangers(&self) {
-        let limits = self.limits.iter().filter(|_| self.server.trust.networks.is_empty());
-        for Named { span, value, .. } in limits {
-            if let Some(CostSpec::Header { name, .. }) = value.as_ref().map(|it| &it.spec.cost) {
+        if !self.server.trust.networks.is_empty() {
+            return;
+        }
+        let limits = self.limits.iter();
+        let own = limits.filter_map(|limit| Some((&limit.value.as_ref()?.spec.cost, &limit.span)));
+        let lists = self.routes.iter().flat_map(|route| &route.limits).chain(&self.everywhere);
+        let of_routes = lists.filter_map(|used| Some((used.cost.as_ref()?, &used.span)));
+        for (cost, span) in own.chain(of_routes) {
+            if let CostSpec::Header { name, .. } = cost {
                 let title = format!("the cost is read from `{name}`, which anybody can write");
                 self.cx.warning(span, title, WRITERS);
             }

@@ -7,7 +7,7 @@ use http::Method;
 
 use crate::config::assembly::Sections;
 use crate::config::section::limit::LimitDraft;
-use crate::config::section::route::RouteDraft;
+use crate::config::section::route::{RouteDraft, UsedLimit};
 use crate::limit::Mode;
 use crate::request::key::{KeySource, Missing};
 
@@ -28,7 +28,9 @@ impl Sections<'_> {
                 && path(route).is_none_or(|path| !own.contains(&path))
         });
         let mut told = HashSet::new();
-        for (index, span) in self.everywhere.iter().chain(routes.flat_map(|it| &it.limits)) {
+        for UsedLimit { limit: index, span, .. } in
+            self.everywhere.iter().chain(routes.flat_map(|it| &it.limits))
+        {
             let limit = self.limits.get(*index).and_then(|limit| limit.value.as_ref());
             let Some(LimitDraft { spec, sources, on: true, .. }) = limit else { continue };
             if spec.mode != Mode::Enforce || spec.exempt.has_method(&Method::OPTIONS) {

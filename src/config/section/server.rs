@@ -4,6 +4,7 @@ use http::HeaderName;
 
 use super::listen::{LISTEN, TakenAddress, addresses};
 pub(crate) use super::listen::{LISTEN_ADDRESS, listen_address};
+use super::route::USED_LIMITS;
 use super::tls::{self, SERVER_TLS};
 use super::values::{network_item, once_each};
 use crate::config::reader::{
@@ -41,8 +42,8 @@ pub(crate) static SETTINGS: SettingList<Spec> = &[
         "client connections at once, and as many of proxies that ask (`[decide]`); for each further one the connection that has been idle longest is closed, and more wait in the accept queue"),
     setting(at!(max_connections_per_client), Kind::Whole(1, 10_000_000), Words("none"),
         "connections of one client address (by `ipv4_prefix` and `ipv6_prefix`) at once; more are closed. Trusted proxies are not counted"),
-    field("limits", Kind::List(&Kind::NAME), Value("[]"),
-        "limits of every request, beside those of its route; also of a request that no route takes"),
+    field("limits", USED_LIMITS, Value("[]"),
+        "limits of every request, beside those of its route; also of a request that no route takes. `{ name = \"budget\", cost = 5 }` as in a route"),
     setting(at!(request_id, request_id), Kind::HEADER, Words("none"),
         "a header such as `\"x-request-id\"`: taken from `trusted_proxies`, made where there is none, sent upstream and to the client, and in the log"),
     // With the smallest size, usual heads still fit.

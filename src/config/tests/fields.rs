@@ -104,7 +104,10 @@ fn every_field_of_the_list_is_read() {
                 ("[[routes]]", "upstream", _) => "\"api\"",
                 (_, "proxy_protocol", _) => "true\ntrusted_proxies = [\"10.0.0.0/8\"]",
                 (_, "request_id", _) => "\"x-request-id\"",
-                ("[[routes]]" | "[server]", "limits", _) => "[\"per-client\"]",
+                ("[[routes]]" | "[server]", "limits", _) | ("respond", "usage", _) => {
+                    "[\"per-client\"]"
+                }
+                ("one of `limits`", "name", _) | ("expect", "limit", _) => "\"per-client\"",
                 ("[[routes]]", "methods", _) => "[\"GET\"]",
                 (_, "path", _) => "[\"/a\"]",
                 ("overrides", "key", _) => "[\"*\"]",
@@ -137,7 +140,6 @@ fn every_field_of_the_list_is_read() {
                 (_, "send", _) => "\"GET /a\"",
                 (_, "from", _) => "\"10.0.0.1\"",
                 (_, "expect", _) => "{ allowed = 1 }",
-                ("expect", "limit", _) => "\"per-client\"",
                 ("expect", "route", _) => "\"none\"",
                 (_, "overrides", _) => "[{ key = [\"*\"], rate = \"1/s\" }]",
                 (_, "plans", _) => "{ pro = \"1/s\" }",

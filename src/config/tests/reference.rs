@@ -19,7 +19,7 @@ use super::super::section::limit::{
 };
 use super::super::section::log::LOG;
 use super::super::section::plans::PLANS;
-use super::super::section::route::{RESPOND, ROUTE};
+use super::super::section::route::{RESPOND, ROUTE, USED_LIMIT};
 use super::super::section::server::SERVER;
 use super::super::section::store::STORE;
 use super::super::section::test_case::{EXPECT, TEST};
@@ -34,7 +34,7 @@ const BEGIN: &str = "<!-- reference: begin -->\n";
 const END: &str = "<!-- reference: end -->";
 
 /// The tables of the file and their headings, in the order of docs/reference.md.
-pub(super) const TABLES: [(&Shape, &str); 33] = [
+pub(super) const TABLES: [(&Shape, &str); 34] = [
     (&SERVER, "`[server]`"),
     (&SERVER_TLS, "`tls` of `[server]`"),
     (&CERTIFICATE, "One of `certificates`"),
@@ -54,6 +54,7 @@ pub(super) const TABLES: [(&Shape, &str); 33] = [
     (&PLAN, "One of a limit's `plans`, as a table"),
     (&PLANS, "`[plans]`"),
     (&ROUTE, "`[[routes]]`"),
+    (&USED_LIMIT, "One of `limits` of a route or of `[server]`, as a table"),
     (&RESPOND, "`respond` of a route"),
     (&HEADERS, "`request_headers` and `response_headers` of a route"),
     (&JWT, "`[jwt.NAME]`"),

@@ -55,6 +55,7 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
         "ban" => {
             vec![inline("after = 1"), inline("within = \"1s\""), inline("for = \"1s\"")]
         }
+        "one of `limits`" => vec![inline("name = \"per-client\"")],
         "candidate" | "a plan" => vec![inline("rate = \"100/s\"")],
         "[plans]" => vec![inline("by = \"ip\"")],
         "[cors]" => vec![inline("origins = [\"https://a.test\"]")],
@@ -157,6 +158,9 @@ pub(super) fn with(shape: &Shape, line: &str) -> String {
         "health" => upstream.push_str(&format!("\nhealth = {table}")),
         "respond" => {
             route = format!("path = \"/{{*rest}}\"\nlimits = [\"per-client\"]\nrespond = {table}");
+        }
+        "one of `limits`" => {
+            route = format!("path = \"/{{*rest}}\"\nupstream = \"api\"\nlimits = [{table}]");
         }
         "header changes" => route.push_str(&format!("\nrequest_headers = {table}")),
         "server.tls" => rest = format!("[server]\ntls = {table}"),

@@ -87,8 +87,8 @@ pub struct View<'r> {
     pub has_end: bool,
     /// Whether a limit may hold the request. Otherwise a request that would be held is refused.
     pub may_wait: bool,
-    /// The cost of the request for each bucket, in place of the limits' `cost`. With 0 the request asks about one
-    /// token, and takes none.
+    /// The cost of the request for each bucket, in place of the limits' `cost`. A cost that the route names is
+    /// multiplied by it. With 0 the request asks about one token, or about the route's cost, and takes none.
     pub cost: Option<u64>,
     /// What a log says of the request, in a replay.
     pub counted: Option<&'r CountedRequest>,

@@ -10,6 +10,7 @@ use std::cmp::Reverse;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
+use std::sync::Arc;
 
 use ipnet::IpNet;
 
@@ -35,8 +36,8 @@ pub(crate) struct Part {
 /// network before a shorter one, and `Any` last. Parts are compared from the left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyOverrides<T> {
-    /// The entries by shape, the most specific shape first.
-    shapes: BTreeMap<Vec<PartShape>, HashMap<String, T>>,
+    /// The entries by shape, the most specific shape first. Limits with other costs share them.
+    shapes: BTreeMap<Vec<PartShape>, Arc<HashMap<String, T>>>,
 }
 
 /// The kind of a part, without its value. The most specific kind is first.
@@ -195,7 +196,7 @@ pub(crate) fn counted_network(network: &IpNet, prefixes: ClientPrefixes) -> IpNe
     IpNet::new(network.addr(), prefixes.of(network)).map_or(*network, |network| network.trunc())
 }
 
-impl<T> KeyOverrides<T> {
+impl<T: Clone> KeyOverrides<T> {
     /// The overrides of these entries, which may come in any order. If two entries have the same key, the first one
     /// counts.
     pub(crate) fn new(entries: Vec<(Vec<Part>, T)>) -> Self {
@@ -213,7 +214,7 @@ impl<T> KeyOverrides<T> {
     pub(crate) fn add(&mut self, parts: &[Part], figures: T) -> Result<(), &T> {
         let shape = parts.iter().map(|part| part.shape).collect();
         let common = parts.iter().map(Part::key).collect::<Vec<_>>().join("|");
-        match self.shapes.entry(shape).or_default().entry(common) {
+        match Arc::make_mut(self.shapes.entry(shape).or_default()).entry(common) {
             Entry::Occupied(first) => Err(first.into_mut()),
             Entry::Vacant(place) => {
                 place.insert(figures);
@@ -238,14 +239,14 @@ impl<T> KeyOverrides<T> {
             };
             let changed: Vec<_> = entries.iter().map(changed).collect();
             for (text, figures) in changed {
-                entries.entry(text).or_insert(figures);
+                Arc::make_mut(entries).entry(text).or_insert(figures);
             }
         }
     }
 
     /// The number of entries.
     pub(crate) fn len(&self) -> usize {
-        self.shapes.values().map(HashMap::len).sum()
+        self.shapes.values().map(|entries| entries.len()).sum()
     }
 
     /// The figures of the most specific entry that fits `key`. The key must not be hashed.

@@ -253,7 +253,7 @@ pub(super) fn may_be_known(ask: &BucketAsk<'_>) -> bool {
 /// Whether a refusal lasts until the moment that Redis names. If a limit settles its requests later, tokens may come back
 /// earlier. A slot may come back at any time.
 fn is_lasting(ask: &BucketAsk<'_>) -> bool {
-    !ask.spec.is_settled() && !matches!(ask.ask.algorithm, Algorithm::Concurrency(_))
+    !ask.spec.is_ever_settled() && !matches!(ask.ask.algorithm, Algorithm::Concurrency(_))
 }
 
 #[cfg(test)]

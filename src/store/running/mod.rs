@@ -28,9 +28,10 @@ pub(super) use self::entry::{KnownOverride, ReadOverrides, RunningFigures};
 pub(crate) use self::entry::{ListedOverride, MOST_RUNNING, RunningOverride, sources};
 use crate::limit::decide::Ask;
 use crate::limit::name::Name;
+use crate::limit::rate::Cost;
 use crate::limit::time::{Now, Timestamp};
 use crate::observe::events::{self, OverrideEvent};
-use crate::settings::LimitSpec;
+use crate::settings::{CostSpec, LimitSpec};
 use crate::store::bucket::BucketAsk;
 use crate::store::name::{BucketKey, bounded, stored_text};
 
@@ -353,7 +354,8 @@ impl RunningOverrides {
             return was.iter().for_each(|(was, _)| events::override_ended(&event(was)));
         };
         self.were_any.store(true, Ordering::Relaxed);
-        let (cost, capacity) = (spec.cost.default_cost(), figures.capacity());
+        let dearest = spec.costs().map(CostSpec::default_cost).max();
+        let (cost, capacity) = (dearest.unwrap_or(Cost::ONE), figures.capacity());
         let is_new = was.as_ref().is_none_or(|(was, _)| *was != entry);
         if let Some(capacity) = capacity.filter(|capacity| *capacity < cost.get())
             && (is_new || was.is_some_and(|(_, was)| !Arc::ptr_eq(&was.spec, &spec)))

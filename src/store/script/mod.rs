@@ -28,7 +28,7 @@ use super::bucket::{BucketAsk, KeyLocation};
 use super::name::name_in_redis;
 use super::process::ProcessStore;
 use crate::limit::algorithm::{Algorithm, Difference, Receipt, token_bucket};
-use crate::limit::bucket::{BucketReply, Holder, ReceiptUse};
+use crate::limit::bucket::{BucketReply, Decider, Holder, LimiterFigures, ReceiptUse};
 use crate::limit::call::{AskReply, Call, Reply, SCRIPT, Verb};
 use crate::limit::decide::{self, Ask, PerAsk};
 use crate::limit::decision::Decision;
@@ -184,6 +184,18 @@ impl Redis {
         let reply = awaited.answer().await?;
         let only = reply.first().ok_or(CallError::Nonsense)?;
         only.decision.ok_or(CallError::OTHER_TYPE)
+    }
+
+    /// The figures of the ask's limiter.
+    pub(super) async fn limiter_figures(
+        &self,
+        ask: &BucketAsk<'_>,
+    ) -> Result<LimiterFigures, CallError> {
+        let (id, deadline) = (new_id(), self.router.deadline());
+        match self.limiters.ask(ask, Verb::Look, &id, deadline).await?.by {
+            Decider::Limiter(figures) => Ok(figures),
+            _ => Err(CallError::Nonsense),
+        }
     }
 
     /// Sends how much more or less a request used than its cost. Tokens used beyond the cost are taken even if the

@@ -42,7 +42,7 @@ impl Algorithm {
     }
 
     /// The same figures with another size of the bucket, or another count. `None` if there are none.
-    pub(super) fn sized(&self, size: u64) -> Option<Self> {
+    pub fn sized(&self, size: u64) -> Option<Self> {
         let count = Burst::new(size)?;
         Some(match *self {
             Self::TokenBucket(params) => {

@@ -1,13 +1,17 @@
 //! `cost`: how much a request takes. A number, or what a header of the request or the response says. The cost
 //! must fit every bucket that the request takes from.
 
+use std::sync::Arc;
+
 use http::header::ACCEPT_ENCODING;
 
 use super::super::values::header_name;
+use super::algorithm::Family;
 use crate::config::reader::{
     FieldEntry, Item, Kind, Required, Section, SettingList, Shape, Span, Value, Words, field,
     fields, spellings, words,
 };
+use crate::limit::algorithm::sliding_log::MOST_COST;
 use crate::limit::rate::{Cost, MAX_TOKENS};
 use crate::settings::response::{UnknownUse, UsedSource};
 use crate::settings::weights::WeightedPaths;
@@ -56,11 +60,19 @@ const ONE_OF_BOTH: &str =
 
 words!(UnknownUse { "estimate" => Estimate, "max" => Max });
 
-/// `cost`.
+/// `cost` of a limit, or of a limit in a route's list. `None` if it is wrong, or if there is none.
 pub(super) fn build(section: &mut Section<'_>, bounds: &CostBounds) -> Option<CostSpec> {
-    let Some(item) = section.take("cost") else { return Some(CostSpec::Fixed(Cost::ONE)) };
+    let item = section.take("cost")?;
     if item.is_table() {
-        return said(item.section(&COST, "cost")?, bounds);
+        let cost = said(item.section(&COST, "cost")?, bounds)?;
+        let is_known = bounds.family != Some(Family::Redisson) || !bounds.bursts.is_empty();
+        if let (CostSpec::Response { max: None, .. }, false) = (&cost, is_known) {
+            section.fault(
+                format!("nothing bounds the `cost` of {}", section.title),
+                "expected `max` in it, or `rate` in the limit: the figures in Redis are not known here",
+            );
+        }
+        return Some(cost);
     }
     if !item.is_number() {
         item.reject("expected a whole number from 1, or a table such as `{ header = \"x-cost\" }`");
@@ -192,9 +204,10 @@ fn weights(item: &Item<'_>) -> Option<WeightedPaths> {
 }
 
 /// What bounds `cost`.
+#[derive(Default)]
 pub(super) struct CostBounds {
-    /// The most that the algorithm takes for one request. Only a sliding log has this bound.
-    pub(super) of_one_request: Option<u64>,
+    /// How the limit counts. `None` if its algorithm is wrong.
+    pub(super) family: Option<Family>,
     /// The burst of the limit itself, and those of its overrides, of its plans and of its candidate with their
     /// positions.
     pub(super) bursts: Vec<(u64, Option<Span>)>,
@@ -205,15 +218,21 @@ const ENTRIES: &str = "a sliding log keeps an entry for each token; `algorithm =
                        counts any cost";
 
 impl CostBounds {
+    /// The most that the algorithm takes for one request. Only a sliding log has this bound.
+    fn of_one_request(&self) -> Option<u64> {
+        // The limit's own figures do not say this: they may be `unlimited`, while an override has a log.
+        (self.family == Some(Family::SlidingLog)).then_some(MOST_COST)
+    }
+
     /// The largest cost that a header or a response may name. The outer `None` means a wrong `max`. Without `max`, a
     /// response has the algorithm's own bound, and a header has no bound here: the bursts of the limit and of the
     /// request's key bound it.
     pub(super) fn max(&self, written: Option<&Item<'_>>, by_response: bool) -> Option<Option<u64>> {
         let Some(item) = written else {
-            return Some(self.of_one_request.filter(|_| by_response));
+            return Some(self.of_one_request().filter(|_| by_response));
         };
         let max = item.whole(1..=MAX_TOKENS)?;
-        if let Some(most) = self.of_one_request.filter(|most| max > *most) {
+        if let Some(most) = self.of_one_request().filter(|most| max > *most) {
             item.reject(format!("expected at most {most}: {ENTRIES}"));
         }
         Some(Some(max))
@@ -221,7 +240,7 @@ impl CostBounds {
 
     /// Notes an error for a cost above a burst: the cost could never be paid.
     pub(super) fn check(&self, item: &Item<'_>, cost: u64) {
-        if let Some(most) = self.of_one_request.filter(|most| cost > *most) {
+        if let Some(most) = self.of_one_request().filter(|most| cost > *most) {
             item.reject(format!("expected at most {most}: {ENTRIES}"));
             return;
         }
@@ -242,7 +261,7 @@ impl CostBounds {
 /// Removes `accept-encoding` from requests of a route whose limit reads JSON responses, to keep the API
 /// from compressing them. Otherwise a client that accepts compression would pay only the estimate. If the
 /// file itself changes `accept-encoding`, that change stays.
-pub(crate) fn keep_readable(route: &mut RouteSpec, limits: &[LimitSpec]) {
+pub(crate) fn keep_readable(route: &mut RouteSpec, limits: &[Arc<LimitSpec>]) {
     let reads = |limit: &u32| {
         let limit = usize::try_from(*limit).ok().and_then(|index| limits.get(index));
         let source = limit.and_then(|limit| match &limit.cost {

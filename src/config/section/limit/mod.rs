@@ -32,7 +32,6 @@ use crate::config::reader::{
     at, field, fields, read, setting, spellings, words,
 };
 use crate::limit::algorithm::redisson::Sharing;
-use crate::limit::algorithm::sliding_log::MOST_COST;
 use crate::limit::name::Name;
 use crate::limit::rate::{Cost, MAX_TOKENS};
 use crate::limit::{Mode, Scope};
@@ -168,9 +167,16 @@ pub(crate) struct LimitDraft {
     /// The key parts of each override, with the position of its key.
     pub(crate) override_spans: Vec<(Vec<Part>, Span)>,
     pub(crate) plans: Vec<PlanDraft>,
+    bounds: CostBounds,
 }
 
 impl LimitDraft {
+    /// The cost that an entry of a route's `limits` names for this limit. `None` if it names none.
+    pub(crate) fn cost_of_route(&self, entry: &mut Section<'_>) -> Option<CostSpec> {
+        algorithm::refuse(entry, self.bounds.family);
+        cost::build(entry, &self.bounds)
+    }
+
     /// All sources of the key, with the positions of the parts that name them.
     pub(crate) fn alternatives(&self) -> impl Iterator<Item = (&KeySource, &Span)> {
         self.sources
@@ -202,16 +208,14 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
     let of_plans = plans.iter().map(|plan| (plan.figures.capacity(), Some(plan.span.clone())));
     let tried = candidate.iter().map(|(figures, span)| (figures.capacity(), Some(span.clone())));
     let bursts = own.into_iter().chain(of_overrides).chain(of_plans).chain(tried);
-    // The limit's own figures do not say this: they may be `unlimited`, while an override has a log.
-    let is_log = counting.as_ref().is_some_and(|it| it.family == Family::SlidingLog);
     let bounds = CostBounds {
-        of_one_request: is_log.then_some(MOST_COST),
+        family: counting.as_ref().filter(|_| figures.is_some()).map(|it| it.family),
         bursts: bursts.filter_map(|(burst, span)| Some((burst?, span))).collect(),
     };
     let cost = cost::build(&mut section, &bounds);
     if is_redisson {
         let sources = sources.as_deref().unwrap_or_default();
-        redisson::check(&section, figures.as_ref(), sources, cost.as_ref());
+        redisson::check(&section, figures.as_ref(), sources);
     }
     let mode = section.plain::<ModeWord>("mode");
     let reject = section.take("reject").and_then(|item| item.section(&REJECT, "reject"));
@@ -254,7 +258,8 @@ fn one(mut section: Section<'_>, name: Name, inherited: &Inherited<'_>) -> Optio
     let override_spans = overrides.iter().map(|o| (o.parts.clone(), o.span.clone())).collect();
     spec.overrides = KeyOverrides::new(overrides.into_iter().map(|o| (o.parts, o.spec)).collect());
     spec.candidate = candidate.map(|(figures, _)| Arc::new(waiting::trying(&spec, figures)));
-    Some(LimitDraft { spec, on: mode != Some(ModeWord::Off), sources, override_spans, plans })
+    let on = mode != Some(ModeWord::Off);
+    Some(LimitDraft { spec, on, sources, override_spans, plans, bounds })
 }
 
 /// The parts of a key with their positions. `None` if a part is wrong. A Redisson limiter is one bucket for all

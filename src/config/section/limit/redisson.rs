@@ -9,7 +9,7 @@ use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::redisson::{Params, Sharing};
 use crate::limit::rate::{MAX_TOKENS, Rate, RateError};
 use crate::request::key::KeySource;
-use crate::settings::{CostSpec, Figures, LimitSpec, OnStoreError, StoreLocation};
+use crate::settings::{Figures, LimitSpec, OnStoreError, StoreLocation};
 
 words!(Sharing { "overall" => Overall, "per-client" => PerClient });
 
@@ -87,12 +87,11 @@ pub(super) fn settle(
     }
 }
 
-/// Checks a limiter together with its key and its cost.
+/// Checks a limiter together with its key.
 pub(super) fn check(
     section: &Section<'_>,
     figures: Option<&Figures>,
     sources: &[(KeySource, Span)],
-    cost: Option<&CostSpec>,
 ) {
     // Java names a limiter by the values alone: equal values of two alternatives would use the same limiter.
     for (source, span) in sources.iter().filter(|(source, _)| source.alternatives().len() > 1) {
@@ -101,12 +100,6 @@ pub(super) fn check(
         section.cx.error(span, title, "expected one of them");
     }
     let Some(Figures::Limited(Algorithm::Redisson(params))) = figures else { return };
-    if let (Some(CostSpec::Response { max: None, .. }), None) = (cost, params.rate()) {
-        section.fault(
-            format!("nothing bounds the `cost` of {}", section.title),
-            "expected `max` in it, or `rate` in the limit: the figures in Redis are not known here",
-        );
-    }
     // The proxy makes limiters only if it knows a rate. Clients may then make up the limiters' names.
     let lasts = params.rate().is_some() && params.keep_alive.is_none();
     let is_of_clients = |source: &KeySource| {

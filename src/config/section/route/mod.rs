@@ -10,15 +10,17 @@ use http::{Method, StatusCode};
 use smallvec::SmallVec;
 
 use super::headers::{self, HEADERS};
+use super::limit::{COST, LimitDraft};
 use super::upstream::goal::goal;
-use super::values::{METHOD, Names, method, once, once_each, pattern};
+use super::values::{METHOD, Named, Names, method, once, once_each, pattern};
 use crate::config::reader::{
     Item, Kind, Mask, Required, Section, SettingList, Shape, Span, Value, Words, Wrong, at, field,
     fields, read, setting, size, spellings,
 };
 use crate::limit::name::Name;
+use crate::limit::rate::MAX_TOKENS;
 use crate::request::route::{Conditions, Pattern, Rewrite};
-use crate::settings::{Action, NO_ROUTE, Priority, RouteOptions, RouteSpec};
+use crate::settings::{Action, CostSpec, NO_ROUTE, Priority, RouteOptions, RouteSpec};
 
 type Spec = RouteOptions;
 
@@ -37,7 +39,8 @@ pub(crate) static SETTINGS: SettingList<Spec> = &[
     field("upstream", Kind::NAME, Words("required, or `respond`; not needed where only `[decide]` listens"), "where its requests go"),
     field("respond", Kind::Table(&RESPOND), Words("none"),
         "an answer from this file, in place of an upstream"),
-    field("limits", Kind::List(&Kind::NAME), Value("[]"), "names of limits; all of them are decided together"),
+    field("limits", USED_LIMITS, Value("[]"),
+        "names of limits; all of them are decided together. `{ name = \"budget\", cost = 5 }` is a limit with another cost on this route, from the same buckets. A limit that `server.limits` has too is asked once, as the route says"),
     field("rewrite", Kind::ABSOLUTE, Words("none"),
         "another path for the upstream: `/v2/{id}`, `/v2/{*rest}`"),
     setting(at!(response_timeout), Kind::TIME_ABOVE_ZERO, Words("the upstream's"),
@@ -56,21 +59,49 @@ pub(crate) static SETTINGS: SettingList<Spec> = &[
         "changes to the headers that go to the client, also on tidegate's own answers on this route"),
 ];
 
+/// The `limits` of a route, and those of `[server]`.
+pub(crate) const USED_LIMITS: Kind =
+    Kind::List(&Kind::Either(&[Kind::NAME, Kind::Table(&USED_LIMIT)]));
+
+/// One of `limits`, written as a table.
+pub(crate) static USED_LIMIT: Shape = Shape::new("one of `limits`", || fields(OF_USED_LIMIT));
+
+#[rustfmt::skip]
+static OF_USED_LIMIT: SettingList<()> = &[
+    field("name", Kind::NAME, Required, "the limit's name"),
+    field("cost", Kind::Either(&[Kind::Whole(1, MAX_TOKENS), Kind::Table(&COST)]), Words("the limit's own"),
+        "what a request takes here, in any form that a limit's `cost` has. Envoy's `hits_addend` and the `cost` of a `/check` are multiplied by it"),
+];
+
 /// A route's `respond`.
-pub(crate) static RESPOND: Shape = Shape::new("respond", || fields(OF_RESPOND));
+pub(crate) static RESPOND: Shape =
+    Shape { not_both: &["body", "usage"], ..Shape::new("respond", || fields(OF_RESPOND)) };
 
 #[rustfmt::skip]
 static OF_RESPOND: SettingList<()> = &[
     field("status", Kind::Whole(200, 599), Value("200"), "the answer's status"),
     field("body", Kind::Text, Value("\"\""), "the answer's body, as plain text"),
+    field("usage", Kind::List(&Kind::NAME), Words("none"),
+        "in place of both: the answer is 200 with what these limits leave to whoever asks, as JSON and in the `ratelimit` fields. Nothing is taken; the route's own `limits` count the question, and those of `[server]` do not"),
 ];
 
 /// The upstreams and limits that a route can name.
 pub(crate) struct Known<'k> {
     pub(crate) upstreams: Names<'k>,
     pub(crate) limits: Names<'k>,
+    /// The limits, in the order of their names.
+    pub(crate) drafts: &'k [Named<LimitDraft>],
     /// Whether all requests come to another proxy, which only asks. Then a route needs no upstream.
     pub(crate) only_decides: bool,
+}
+
+/// A limit in a list of the file.
+pub(crate) struct UsedLimit {
+    /// The index in the file's limits.
+    pub(crate) limit: usize,
+    /// The cost that the list names for it.
+    pub(crate) cost: Option<CostSpec>,
+    pub(crate) span: Span,
 }
 
 /// A route, with the positions that later checks need.
@@ -82,8 +113,9 @@ pub(crate) struct RouteDraft {
     /// The value of `name` with its position, if the route has a `name`.
     pub(super) name: Option<(Arc<str>, Span)>,
     pub(crate) action: Option<Action>,
-    /// The route's limits: the index in the file's limits, and the position where the route names the limit.
-    pub(crate) limits: Vec<(usize, Span)>,
+    /// The limits in its `respond.usage`.
+    pub(crate) usage: Vec<UsedLimit>,
+    pub(crate) limits: Vec<UsedLimit>,
     /// Whether `limits` has all limits that the route was meant to have.
     pub(crate) has_all_limits: bool,
     /// Whether the route has no unknown field, which may be a misspelt one, and no error in its options.
@@ -95,29 +127,17 @@ pub(crate) struct RouteDraft {
 }
 
 impl RouteDraft {
-    /// The finished route, with the pattern and conditions that its requests match. `indexes` has the index
-    /// in the settings for each limit of the file. `everywhere` are the limits that every request meets.
+    /// The finished route, with the pattern and conditions that its requests match. `limits` are the indexes of its
+    /// limits in the settings.
     pub(crate) fn finish(
         self,
         name: Arc<str>,
-        indexes: &[Option<usize>],
-        everywhere: &[u32],
+        limits: SmallVec<[u32; 4]>,
     ) -> Option<((Pattern, Conditions), RouteSpec)> {
-        let mut limits = SmallVec::from_slice(everywhere);
-        limits.extend(in_plan(&self.limits, indexes).filter(|limit| !everywhere.contains(limit)));
         let options = (self.options != RouteOptions::default()).then(|| Box::new(self.options));
         let route = RouteSpec { name, action: self.action?, limits, options };
         Some(((self.pattern?, self.conditions), route))
     }
-}
-
-/// The indexes in the settings of these limits of the file. Limits that are off are left out.
-pub(crate) fn in_plan<'l>(
-    limits: &'l [(usize, Span)],
-    indexes: &'l [Option<usize>],
-) -> impl Iterator<Item = u32> + 'l {
-    let limits = limits.iter().filter_map(|(limit, _)| indexes.get(*limit).copied()?);
-    limits.filter_map(|index| u32::try_from(index).ok())
 }
 
 pub(crate) fn build(mut section: Section<'_>, known: &Known<'_>) -> RouteDraft {
@@ -135,9 +155,10 @@ pub(crate) fn build(mut section: Section<'_>, known: &Known<'_>) -> RouteDraft {
         }),
         headers: headers::values(&mut section, "headers"),
     };
-    let action = action(&mut section, pattern.as_ref(), known);
+    let mut usage = Vec::new();
+    let action = action(&mut section, pattern.as_ref(), known, &mut usage);
     let limits = section.take("limits");
-    let (limits, has_all_limits) = cx.watched(|| used_limits(limits.as_ref(), known));
+    let (limits, has_all_limits) = cx.watched(|| used_limits(limits.as_ref(), known, true));
     let span = |name| section.item(name).map(|item| item.span);
     let (priority_span, goal_span) = (span("priority"), span("slower_than"));
     let options = RouteOptions {
@@ -152,6 +173,7 @@ pub(crate) fn build(mut section: Section<'_>, known: &Known<'_>) -> RouteDraft {
         conditions,
         name,
         action,
+        usage,
         limits,
         has_all_limits,
         is_whole,
@@ -188,6 +210,7 @@ fn action(
     section: &mut Section<'_>,
     pattern: Option<&Pattern>,
     known: &Known<'_>,
+    usage: &mut Vec<UsedLimit>,
 ) -> Option<Action> {
     let upstreams = &known.upstreams;
     let upstream = section.take("upstream");
@@ -212,7 +235,7 @@ fn action(
             let index = index_in(upstreams, &upstream, "upstream", expected)?;
             Some(Action::Forward { upstream: u32::try_from(index).ok()?, rewrite })
         }
-        (None, Some(respond)) => self::respond(&respond),
+        (None, Some(respond)) => self::respond(&respond, known, usage),
         (Some(upstream), Some(respond)) => {
             respond
                 .fault("the route has both `upstream` and `respond`", "expected one of the two")
@@ -262,8 +285,22 @@ fn rewrite(item: &Item<'_>, pattern: &Pattern) -> Option<Rewrite> {
     })
 }
 
-fn respond(item: &Item<'_>) -> Option<Action> {
+/// An answer from the file. If it is what limits leave, these go to `usage`, and `finish` has them in the action.
+fn respond(item: &Item<'_>, known: &Known<'_>, usage: &mut Vec<UsedLimit>) -> Option<Action> {
     let mut section = item.section(&RESPOND, "respond")?;
+    if let Some(list) = section.take("usage") {
+        for field in ["status", "body"] {
+            let title = format!("`{field}` means nothing beside `usage`");
+            section.refuse_field(field, &title, "remove it: the answer is 200 with JSON");
+        }
+        section.finish();
+        let (named, is_right) = item.cx.watched(|| used_limits(Some(&list), known, false));
+        if is_right && named.is_empty() {
+            list.reject("expected the name of one limit at least");
+        }
+        *usage = named;
+        return Some(Action::Usage { limits: Box::default() });
+    }
     let status = section.plain::<StatusCode>("status");
     let body_item = section.item("body");
     let body = section.value("body", |item| item.text().map(Bytes::from));
@@ -278,11 +315,33 @@ fn respond(item: &Item<'_>) -> Option<Action> {
     Some(Action::Respond { status, body: Box::new(body) })
 }
 
-/// The limits that a list names.
-pub(crate) fn used_limits(list: Option<&Item<'_>>, known: &Known<'_>) -> Vec<(usize, Span)> {
+/// The limits that a list names, each perhaps with a cost.
+pub(crate) fn used_limits(
+    list: Option<&Item<'_>>,
+    known: &Known<'_>,
+    has_costs: bool,
+) -> Vec<UsedLimit> {
     let limits = &known.limits;
-    let read = |item: &Item<'_>| index_in(limits, item, "limit", "expected the name of a limit");
+    let named = |item: &Item<'_>| index_in(limits, item, "limit", "expected the name of a limit");
+    let read = |item: &Item<'_>| {
+        if !has_costs || !item.is_table() {
+            return Some((named(item)?, None));
+        }
+        let mut entry = item.section(&USED_LIMIT, USED_LIMIT.title)?;
+        let limit = entry.require("name", "\"budget\"").and_then(|name| named(&name));
+        let draft = limit.and_then(|limit| known.drafts.get(limit)?.value.as_ref());
+        let cost = match draft {
+            Some(draft) => draft.cost_of_route(&mut entry),
+            None => {
+                entry.skip("cost");
+                None
+            }
+        };
+        entry.finish();
+        Some((limit?, cost))
+    };
     let items = list.and_then(Item::list).unwrap_or_default();
-    let name = |index: &usize| limits.name(*index).unwrap_or_default().to_owned();
-    once(&items, read, |index| Some(*index), name)
+    let name = |(index, _): &(usize, _)| limits.name(*index).unwrap_or_default().to_owned();
+    let used = once(&items, read, |(limit, _)| Some(*limit), name);
+    used.into_iter().map(|((limit, cost), span)| UsedLimit { limit, cost, span }).collect()
 }

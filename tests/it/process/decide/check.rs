@@ -94,6 +94,28 @@ fn the_body_of_a_request_may_be_told() {
 }
 
 #[test]
+fn calls_are_multiplied_by_the_cost_of_the_route() {
+    let proxy = deciding(
+        "",
+        "[limits.budget]\nkey = []\nrate = \"100/365d\"\ncost = 7\n\
+         [[routes]]\npath = \"/own\"\nlimits = [\"budget\"]\n\
+         [[routes]]\npath = \"/dear\"\nlimits = [{ name = \"budget\", cost = 5 }]\n",
+    );
+    let address = asked_at(&proxy);
+    for (request, left) in [
+        (json!({ "path": "/dear" }), 95),
+        (json!({ "path": "/dear", "cost": 3 }), 80),
+        (json!({ "path": "/own" }), 73),
+        (json!({ "path": "/own", "cost": 3 }), 70),
+        (json!({ "path": "/dear", "cost": 15 }), 70),
+        (json!({ "path": "/dear", "cost": 1_000_000_000 }), 70),
+    ] {
+        let said = check(address, &request);
+        assert_eq!(said["limits"][0]["remaining"], left, "{said}");
+    }
+}
+
+#[test]
 fn a_body_that_is_no_question_is_told_what_is_wrong() {
     let proxy = deciding("token = \"secret\"", USERS);
     let address = asked_at(&proxy);

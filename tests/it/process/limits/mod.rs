@@ -4,6 +4,7 @@ mod candidate;
 mod concurrency;
 mod costs;
 mod keys;
+mod left;
 mod marks;
 mod modes;
 mod own_figures;

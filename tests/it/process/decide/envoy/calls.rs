@@ -221,3 +221,28 @@ fn it_is_served_over_a_unix_socket() {
     let one = [descriptor(&[("path", "/a/b"), ("remote_address", "203.0.113.7")])];
     assert_eq!(ask(&mut envoy, &one).said(), [(OK, 1)]);
 }
+
+/// A limit's own cost is replaced by the hits, and the cost of a route is multiplied by them.
+#[test]
+fn hits_are_multiplied_by_the_cost_of_the_route() {
+    let proxy = deciding(
+        "",
+        "[limits.budget]\nkey = []\nrate = \"100/365d\"\nreported = true\n\
+         [[routes]]\npath = \"/cheap\"\nlimits = [\"budget\"]\n\
+         [[routes]]\npath = \"/dear\"\nlimits = [{ name = \"budget\", cost = 5 }]\n",
+    );
+    let mut envoy = open(&proxy);
+    let path = |path| [("path", path)];
+    let back = Descriptor { is_negative_hits: true, ..with_hits(2, &path("/dear")) };
+    for (asked, left) in [
+        (descriptor(&path("/dear")), 95),
+        (with_hits(3, &path("/dear")), 80),
+        (with_hits(0, &path("/dear")), 80),
+        (with_hits(3, &path("/cheap")), 77),
+        (back, 87),
+        (with_hits(40, &path("/dear")), 0),
+        (with_hits(1, &[("path", "/dear"), ("limit", "budget")]), 0),
+    ] {
+        assert_eq!(ask(&mut envoy, &[asked]).statuses[0].limit_remaining, left);
+    }
+}

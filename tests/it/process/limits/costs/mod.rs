@@ -30,6 +30,7 @@ mod called_off;
 mod counting;
 mod estimate;
 mod model_apis;
+mod of_routes;
 mod said;
 mod settling;
 

@@ -1,0 +1,139 @@
+//! What limits leave to whoever asks: the answer of a route with `respond = { usage = […] }`. Nothing is taken.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+
+use super::gather::{AppliedLimit, NotCounted, applied};
+use super::quota::{Quota, Quotas};
+use super::{LimitedRequest, Refused, Throttle};
+use crate::limit::Mode;
+use crate::limit::algorithm::Algorithm;
+use crate::limit::decide::Ask;
+use crate::limit::decision::{Decision, Outcome};
+use crate::limit::quota::QuotaFigures;
+use crate::limit::time::Timestamp;
+use crate::observe::millis_up;
+use crate::request::key::View;
+use crate::settings::LimitSpec;
+use crate::store::{BucketAsk, BucketKey, BucketLevel};
+
+/// What one limit leaves.
+struct LimitLeft<'p> {
+    /// What the `ratelimit` fields say. `None` if everything passes, and if nobody knows the figures.
+    quota: Option<Quota<'p>>,
+    json: Value,
+    /// Whether the store has said it that decides about requests.
+    is_exact: bool,
+}
+
+impl Throttle {
+    /// What the limits at these indexes leave to whoever sends this request, as JSON, by the keys of the request. A limit
+    /// that does not enforce, or does not count the request, is left out. `quotas` gets the same for the `ratelimit` fields.
+    ///
+    /// # Errors
+    /// If a key cannot be read from the request.
+    pub(crate) async fn left<'p>(
+        &self,
+        LimitedRequest { settings, view, now }: LimitedRequest<'_, 'p>,
+        limits: &[u32],
+        quotas: &mut Quotas<'p>,
+    ) -> Result<Value, Refused<'p>> {
+        // Nobody reads what the question itself would cost.
+        let view = View { cost: Some(1), ..*view };
+        let (clocks, mut asked) = (self.store.both(now), Vec::new());
+        let enforces = |limit: &&Arc<LimitSpec>| limit.mode == Mode::Enforce;
+        for limit in settings.limits_at(limits).filter(enforces) {
+            let read = applied(limit, settings.plans.as_deref(), &view, clocks);
+            let (key, AppliedLimit { spec, algorithm, .. }) = match read {
+                Ok(applied) => applied,
+                Err(NotCounted::Refused(refused)) => return Err(refused),
+                Err(NotCounted::Exempt | NotCounted::Skipped) => continue,
+            };
+            let key = self.store.key(limit, key);
+            let (spec, level) = match self.store.running_figures(limit, &key) {
+                None => (spec, of_figures(algorithm, None)),
+                Some(it) => (limit, of_figures(it.figures.at(clocks), it.banned)),
+            };
+            asked.push((spec, key, level));
+        }
+        let left = asked.iter().map(|&(spec, ref key, level)| self.left_in(spec, key, level, now));
+        let left = join_all(left).await;
+        // A limit that also counts the question stands in the fields once.
+        quotas.retain(|own| !asked.iter().any(|(spec, ..)| spec.name == own.limit.name));
+        quotas.extend(left.iter().filter_map(|left| left.quota));
+        let is_exact = left.iter().all(|left| left.is_exact);
+        let limits: Vec<_> = left.into_iter().map(|left| left.json).collect();
+        Ok(match is_exact {
+            true => json!({ "limits": limits }),
+            false => json!({ "limits": limits, "exact": false }),
+        })
+    }
+
+    /// `level` is known if no bucket need be asked.
+    async fn left_in<'p>(
+        &self,
+        spec: &'p Arc<LimitSpec>,
+        key: &BucketKey,
+        (algorithm, level): (Algorithm, Option<BucketLevel>),
+        now: Timestamp,
+    ) -> LimitLeft<'p> {
+        let mut asked = BucketAsk { spec, key, ask: Ask::for_one(algorithm) };
+        let mut is_exact = true;
+        let level = match level {
+            Some(level) => level,
+            None => match self.store.level(&asked, false, now).await {
+                Ok(level) => level,
+                Err(_) => {
+                    (asked, is_exact) = (self.store.without_redis(&asked), false);
+                    let here = self.store.level(&asked, true, now).await;
+                    // The process itself always answers.
+                    here.unwrap_or_else(|_| BucketLevel::without_bucket(Outcome::Allow))
+                }
+            },
+        };
+        let BucketLevel { remaining, used, held, full_after, figures, .. } = level;
+        let algorithm = asked.ask.algorithm;
+        // A window that is open ends when it must.
+        let left = full_after.filter(|_| used > 0 && algorithm.has_rolling_windows());
+        let (outcome, wall) = (Outcome::Allow, self.store.both(now).wall);
+        let said = QuotaFigures::of(&asked.ask, Decision { outcome, remaining }, left, wall);
+        let (limit, window, reset) = match figures {
+            None => (algorithm.known_capacity(), said.window, said.reset),
+            Some(it) => (Some(it.capacity), Some(it.window_seconds()), Some(it.window_seconds())),
+        };
+        // With a capacity of zero everything passes, or nothing.
+        let limit = limit.filter(|limit| *limit > 0 || !held.passes());
+        let unit = said.unit;
+        let json = json!({
+            "name": spec.name.as_str(),
+            "limit": limit,
+            "remaining": limit.map(|_| remaining),
+            "used": used,
+            "reset_ms": full_after.map(millis_up),
+            "retry_after_ms": match held {
+                Outcome::Allow | Outcome::Delay(_) => Some(0),
+                Outcome::Reject { retry_after } => retry_after.map(millis_up),
+            },
+            "window": window,
+            "unit": unit.unwrap_or("requests"),
+        });
+        let quota = |burst| Quota { limit: spec, burst, window, reset, unit, remaining, outcome };
+        LimitLeft { quota: limit.map(quota), json, is_exact }
+    }
+}
+
+/// The figures, and what they leave if they have no buckets.
+fn of_figures(
+    algorithm: Option<Algorithm>,
+    banned: Option<Duration>,
+) -> (Algorithm, Option<BucketLevel>) {
+    let outcome = match algorithm {
+        None => Outcome::Allow,
+        Some(Algorithm::Closed) => Outcome::Reject { retry_after: banned },
+        Some(algorithm) => return (algorithm, None),
+    };
+    (Algorithm::Closed, Some(BucketLevel::without_bucket(outcome)))
+}
