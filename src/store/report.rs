@@ -7,14 +7,14 @@ use super::access::Store;
 use super::bucket::BucketAsk;
 use super::claim::Claim;
 use super::grant::Grant;
-use crate::limit::algorithm::{Algorithm, Difference, Receipt};
+use super::level::BucketLevel;
+use crate::limit::algorithm::{Difference, Receipt};
 use crate::limit::bucket::Decider;
 use crate::limit::decide::Ask;
 use crate::limit::decision::{Decision, Outcome};
 use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
 use crate::limit::waiting::MaxWait;
-use crate::redis::CallError;
 
 /// How far below zero reports bring a bucket, in bursts.
 const MOST_BURSTS: u64 = 100;
@@ -62,13 +62,15 @@ impl Store {
     }
 
     async fn take_report(&self, asked: &BucketAsk<'_>, now: Timestamp) -> Option<Decision> {
-        let (before, most) = self.look_at_all(asked, now).await.ok()?;
+        let before = self.level(asked, false, now).await.ok()?;
         let ask = &asked.ask;
-        let hits = Difference::More(ask.cost.get().min(most));
+        let hits = Difference::More(ask.cost.get().min(most(asked, before)));
         self.settle(asked, hits, Receipt::NONE, now);
         // The settlement comes before this question.
-        let after = self.look(&look(asked, Cost::ONE), now).await.unwrap_or(before);
-        let is_below_zero = most < ask.algorithm.capacity().saturating_mul(MOST_BURSTS);
+        let after = self.look(&look(asked, Cost::ONE), now).await;
+        let BucketLevel { remaining, used, at_once: outcome, .. } = before;
+        let after = after.unwrap_or(Decision { outcome, remaining });
+        let is_below_zero = used > ask.algorithm.capacity();
         let outcome = if is_below_zero { after.outcome } else { Outcome::Allow };
         Some(Decision { outcome, ..after })
     }
@@ -90,26 +92,15 @@ impl Store {
         if !asked.spec.reported {
             return u64::MAX;
         }
-        let most = self.look_at_all(&asked, now).await.map_or(u64::MAX, |(_, most)| most);
+        let level = self.level(&asked, false, now).await;
+        let most = level.map_or(u64::MAX, |level| most(&asked, level));
         most.saturating_add(asked.ask.cost.get())
     }
+}
 
-    /// What a request for the whole bucket would be told, and the most tokens that a report takes.
-    async fn look_at_all(
-        &self,
-        asked: &BucketAsk<'_>,
-        now: Timestamp,
-    ) -> Result<(Decision, u64), CallError> {
-        let algorithm = asked.ask.algorithm;
-        let all = match algorithm {
-            Algorithm::SlidingLog(_) => Cost::ONE,
-            _ => Cost::new(algorithm.capacity()).unwrap_or(Cost::ONE),
-        };
-        let decision = self.look(&look(asked, all), now).await?;
-        let missing = algorithm.missing(&decision, algorithm.time(self.both(now)));
-        let most = algorithm.capacity().saturating_mul(MOST_BURSTS + 1).saturating_sub(missing);
-        Ok((decision, most))
-    }
+/// The most tokens that a report takes from a bucket at this level.
+fn most(asked: &BucketAsk<'_>, BucketLevel { used, .. }: BucketLevel) -> u64 {
+    asked.ask.algorithm.capacity().saturating_mul(MOST_BURSTS + 1).saturating_sub(used)
 }
 
 /// A question that takes nothing.
