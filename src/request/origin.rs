@@ -57,7 +57,11 @@ impl FromStr for OriginPattern {
             Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
             _ => (place, None),
         };
-        let scheme = scheme.parse::<Scheme>().map_err(|_| none())?.as_str().to_ascii_lowercase();
+        let scheme =
+            scheme.parse::<Scheme>().map_or(String::new(), |it| it.as_str().to_lowercase());
+        if scheme.is_empty() {
+            return Err(none());
+        }
         let port = match port {
             None | Some("*") => port.unwrap_or_default().to_owned(),
             Some(port) if port.starts_with('+') => return Err(none()),

@@ -2,7 +2,7 @@
 
 use super::values::once;
 use crate::config::reader::{
-    Item, Kind, Required, Section, SettingList, Shape, Value, Wrong, at, field, fields, read,
+    Item, Kind, Required, Section, SettingList, Shape, Span, Value, Wrong, at, field, fields, read,
     setting,
 };
 use crate::request::origin::OriginPattern;
@@ -25,20 +25,23 @@ pub(crate) fn build(root: &mut Section<'_>) -> Option<CorsSpec> {
     let mut section = root.take("cors")?.section(&CORS, CORS.title)?;
     let list = section.require("origins", EXAMPLE);
     let items = list.as_ref().and_then(Item::list);
-    let origins = items.as_ref().map(|items| origins(items)).unwrap_or_default();
+    let found = items.as_ref().map(|items| origins(items)).unwrap_or_default();
+    let all = found.iter().find(|(pattern, _)| *pattern == OriginPattern::All);
+    let all = all.map(|(_, span)| span.clone());
+    let origins = found.into_iter().map(|(pattern, _)| pattern).collect();
+    let cx = section.cx;
     let spec = read(SETTINGS, section, CorsSpec { origins, ..CorsSpec::default() });
     let (list, items) = (list?, items?);
-    let has_all = spec.origins.contains(&OriginPattern::All);
     if items.is_empty() {
         list.reject(format!("expected at least one, as in `{EXAMPLE}`"));
-    } else if has_all && (items.len() > 1 || spec.credentials) {
+    } else if let Some(span) = all.filter(|_| items.len() > 1 || spec.credentials) {
         let expected = "expected it alone and without `credentials`, or the origins in its place";
-        list.fault("`*` is every origin", expected);
+        cx.error(&span, "`*` is every origin", expected);
     }
     Some(spec)
 }
 
-fn origins(items: &[Item<'_>]) -> Vec<OriginPattern> {
+fn origins(items: &[Item<'_>]) -> Vec<(OriginPattern, Span)> {
     const EXPECTED: &str =
         "expected an origin, as in \"https://app.example.com\" or \"https://*.example.com\"";
     let read = |item: &Item<'_>| {
@@ -46,5 +49,5 @@ fn origins(items: &[Item<'_>]) -> Vec<OriginPattern> {
     };
     let key = |(pattern, _): &(OriginPattern, String)| Some(pattern.clone());
     let found = once(items, read, key, |(_, text)| text.clone());
-    found.into_iter().map(|((pattern, _), _)| pattern).collect()
+    found.into_iter().map(|((pattern, _), span)| (pattern, span)).collect()
 }

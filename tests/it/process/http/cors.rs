@@ -47,11 +47,10 @@ fn refusing(cors: &str) -> Proxy {
         .section(cors)
 }
 
-/// A method, a path, headers, a body, and the status of the answer.
-type RefusedRequest =
-    (&'static str, &'static str, &'static [(&'static str, &'static str)], &'static str, u16);
+/// Method, path, headers, body, and the status that must come.
+type RefusedRequest<'r> = (&'r str, &'r str, &'r [(&'r str, &'r str)], &'r str, u16);
 
-const REFUSED: [RefusedRequest; 10] = [
+const REFUSED: [RefusedRequest<'_>; 10] = [
     ("GET", "/limited", &[], "", 429),
     ("HEAD", "/limited", &[], "", 429),
     ("POST", "/limited", &[("content-type", "application/grpc-web")], "", 200),
@@ -234,8 +233,8 @@ fn the_fields_of_a_route_stay_for_other_origins() {
 
 #[test]
 fn a_reload_changes_who_may_read() {
-    let with = |origin: &str| refusing(&format!("[cors]\norigins = [\"https://{origin}\"]")).text();
-    let proxy = crate::support::tidegate::Tidegate::start(&with("one.test"));
+    let cors = "[cors]\norigins = [\"https://one.test\"]";
+    let proxy = refusing(cors).server("workers = 1").start();
     let told = |origin: &str| {
         let reply = get(proxy.address, "/said", &[("origin", origin)]);
         reply.header("access-control-allow-origin")
