@@ -46,9 +46,7 @@ impl FromStr for OriginPattern {
         let (scheme, place) = match text {
             "*" => return Ok(Self::All),
             "null" => return Ok(Self::Null),
-            _ => {
-                text.split_once("://").filter(|(scheme, _)| !scheme.is_empty()).ok_or_else(none)?
-            }
+            _ => text.split_once("://").ok_or_else(none)?,
         };
         if let Some((end, _)) = place.split_once(['/', '?', '#']) {
             return Err(format!("an origin has no path: expected \"{scheme}://{end}\""));
