@@ -29,7 +29,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use serde_json::Value;
+use serde::Serialize;
 use uuid::Uuid;
 
 use crate::limit::time::Timestamp;
@@ -48,24 +48,35 @@ pub(crate) fn next_access_line() -> u64 {
     LINES.fetch_add(1, Ordering::Relaxed) + 1
 }
 
-/// A JSON object with these members, in ASCII alone: no character in a name or a value misleads a reader of the log.
-pub(crate) fn json_object<N: Display, V: Into<Value>>(
+/// A JSON object with these members, in ASCII alone: no character in a value misleads a reader of the log. The names
+/// are those of limits, which need no escapes.
+pub(crate) fn json_object<N: Display, V: Serialize>(
     members: impl IntoIterator<Item = (N, V)>,
 ) -> String {
-    let members = members.into_iter().map(|(name, value)| (name.to_string(), value.into()));
-    let mut text = String::new();
-    for c in Value::Object(members.collect()).to_string().chars() {
+    // Most lines have room.
+    let mut text = String::with_capacity(128);
+    for (name, value) in members {
+        text.push(if text.is_empty() { '{' } else { ',' });
+        // Writing into a string never fails, and values are texts, lists and numbers.
+        let _ = write!(text, "\"{name}\":");
+        text.push_str(&serde_json::to_string(&value).unwrap_or_default());
+    }
+    text.push_str(if text.is_empty() { "{}" } else { "}" });
+    if text.is_ascii() {
+        return text;
+    }
+    let mut ascii = String::with_capacity(2 * text.len());
+    for c in text.chars() {
         match c.is_ascii() {
-            true => text.push(c),
+            true => ascii.push(c),
             false => {
                 for unit in c.encode_utf16(&mut [0; 2]) {
-                    // Writing into a string never fails.
-                    let _ = write!(text, "\\u{unit:04x}");
+                    let _ = write!(ascii, "\\u{unit:04x}");
                 }
             }
         }
     }
-    text
+    ascii
 }
 
 /// The hash of a key. No client can find two keys with the same one.
