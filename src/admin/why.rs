@@ -41,7 +41,7 @@ impl Admin {
                 let id = String::from_utf8_lossy(&id);
                 let uuid = Uuid::parse_str(id.strip_prefix("urn:uuid:").unwrap_or(&id)).ok();
                 let named = kept.find(|it| uuid == Some(it.id) || it.request_id == id);
-                // Of several with one request ID, the newest.
+                // If several rejections have this request ID, the newest counts.
                 let Some(rejection) = named.first() else {
                     let detail = format!(
                         "no rejection has the ID `{id}` here: {process} was asked, which keeps its last rejections, all of them since {since}"
@@ -195,7 +195,7 @@ fn plan<'s>(
     let passes_under = |(kept, bucket): (&KeptDecision, &RecalledBucket), plan: &Name| {
         let limit = limit_of(settings, kept)?;
         let spec = limit.of_plan(plan)?;
-        // Windows of other lengths count in buckets of their own.
+        // A window of another length has its own bucket.
         let decided = kept.plan.as_ref().and_then(|plan| limit.of_plan(plan)).unwrap_or(limit);
         let is_same_bucket = spec.window == decided.window;
         let figures = spec.figures.at(now);

@@ -1,5 +1,5 @@
-//! What lets a page of another origin read an answer (Fetch standard, "CORS protocol"). A route's `response_headers` come
-//! before this.
+//! The header fields that let a page of another origin read an answer (Fetch standard, "CORS protocol"). A route's
+//! `response_headers` take precedence over these fields.
 
 use http::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS,
@@ -13,7 +13,8 @@ use crate::reading::listed;
 use crate::request::origin::OriginPattern;
 use crate::upstream::TIDEGATE_OVERLOAD;
 
-/// What an answer of tidegate's own says beside [`FIELDS`]. gRPC-Web has its status in fields of the head.
+/// Further fields that an answer made by tidegate may have, beside [`FIELDS`]. gRPC-Web has its status in header
+/// fields.
 static OWN: [HeaderName; 6] = [
     RETRY_AFTER,
     RETRY_AFTER_MS,
@@ -24,7 +25,7 @@ static OWN: [HeaderName; 6] = [
 ];
 
 impl Answers {
-    /// Lets pages read an answer of tidegate's own. `origin` is what [`CorsSpec::granted`] says of the request.
+    /// Lets a page read an answer that tidegate made. `origin` is the result of [`CorsSpec::granted`] for the request.
     ///
     /// [`CorsSpec::granted`]: crate::settings::CorsSpec::granted
     pub(crate) fn open(&self, headers: &mut HeaderMap, origin: Option<&HeaderValue>) {
@@ -56,7 +57,7 @@ impl Answers {
             !listed(headers, &ACCESS_CONTROL_EXPOSE_HEADERS).any(is_it)
         };
         let there = names.into_iter().filter(|name| headers.contains_key(*name));
-        // It is written later.
+        // The request ID is written into the answer later, so `there` lacks it.
         let names = there.chain(&self.settings.server.request_id).filter(is_new);
         let names: Vec<_> = names.map(|name| name.as_str().as_bytes()).collect();
         if names.is_empty() {

@@ -1,9 +1,9 @@
 //! What tidegate says by itself: the answers to requests that are refused, and the fields about limits.
 //!
-//! A [`Refusal`] is the reason for which tidegate answers in place of an API, and `refusal` has its meaning.
-//! [`Answers::respond`] is the only place that turns a refusal into a response. `rejection` composes the responses to
-//! throttled clients, `quotas` the `ratelimit` fields. `cors` lets pages of other origins read the answers. `protocol` and
-//! `grpc` have the forms.
+//! A [`Refusal`] is the reason why tidegate answers in place of the API. `refusal` says what each reason means.
+//! [`Answers::respond`] is the only place that turns a refusal into a response. `rejection` writes the responses to
+//! throttled clients, and `quotas` writes the `ratelimit` fields. `cors` lets pages of other origins read the answers.
+//! `protocol` and `grpc` know the form of an answer in each protocol.
 
 mod cors;
 pub(crate) mod grpc;
@@ -54,7 +54,7 @@ impl Answers {
         Self { settings, rejections: Rejections::new(), fields: QuotaFields::new() }
     }
 
-    /// Writes what the limits say about a request that passes. Returns the names of the fields that are ours now.
+    /// Writes the `ratelimit` fields for a request that passes. Returns the names of the fields that tidegate wrote.
     pub(crate) fn write_quotas(
         &self,
         headers: &mut HeaderMap,

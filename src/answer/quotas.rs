@@ -13,7 +13,7 @@ use crate::reading::listed;
 use crate::settings::{AnswerSpec, LimitSpec};
 use crate::throttle::Quota;
 
-/// The fields about limits: the lists, then those that show one limit.
+/// The fields about limits: first the lists, then the fields that show one limit.
 pub(super) static FIELDS: [HeaderName; 5] =
     [RATELIMIT_POLICY, RATELIMIT, X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING, X_RATELIMIT_RESET];
 
@@ -34,9 +34,8 @@ const X_RATELIMIT_MORE: [HeaderName; 2] = [
 /// fields. `default` has the settings for limits without their own. `retry_after` is the wait of a rejected client, in
 /// whole seconds.
 ///
-/// The API may have written such fields about its own limits. The client must keep to these too, so they
-/// are never made more generous: the lists get our members beside the API's. Returns the names of the fields that are
-/// ours now.
+/// The API may have written such fields about its own limits. The client must keep to these too, so they are never made
+/// more generous: the lists get our members beside the API's. Returns the names of the fields that tidegate wrote.
 pub(crate) fn write_quotas(
     headers: &mut HeaderMap,
     quotas: &[Quota<'_>],

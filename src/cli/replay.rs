@@ -89,8 +89,8 @@ impl FromStr for Share {
 }
 
 impl LogArgs {
-    /// Calls `take` for each request of the logs, with what lines of tidegate have changed before it. Returns how many
-    /// lines there were of each kind.
+    /// Calls `take` for each request of the logs. `take` also gets the changes that tidegate logged before this
+    /// request. Returns how many lines there were of each kind.
     pub(super) fn read(
         &self,
         mut take: impl FnMut(&LogRecord, &[ToldChange]),

@@ -229,7 +229,7 @@ fn test_cases(list: Option<Item<'_>>, limits: &Names<'_>, routes: &[Arc<str>]) -
     sections.filter_map(|section| test_case::build(section, limits, &routes)).collect()
 }
 
-/// Notes in each limit the costs that these lists name for it.
+/// Adds to each limit the costs that these lists set for it.
 fn note_costs<'u>(limits: &mut [Named<LimitDraft>], used: impl Iterator<Item = &'u UsedLimit>) {
     let mut costs: Vec<Vec<_>> = limits.iter().map(|_| Vec::new()).collect();
     for UsedLimit { limit, cost, .. } in used {
@@ -244,18 +244,18 @@ fn note_costs<'u>(limits: &mut [Named<LimitDraft>], used: impl Iterator<Item = &
     }
 }
 
-/// The limits as routes use them.
+/// Collects the limits as routes use them.
 struct UsedLimits {
-    /// [`Settings::used`].
+    /// The list that becomes [`Settings::used`].
     specs: Vec<Arc<LimitSpec>>,
-    /// How many of them have their own cost.
+    /// How many entries of `specs` have the limit's own cost. These come first.
     own: usize,
-    /// The index of each limit of the file in `specs`. `None` if the limit is off.
+    /// For each limit of the file, its index in `specs`. `None` if the limit is off.
     of_file: Vec<Option<usize>>,
 }
 
 impl UsedLimits {
-    /// The limits that are on, and the names of the limits that are off.
+    /// Starts with the limits that are on. Also returns the names of the limits that are off.
     fn new(limits: Vec<LimitDraft>) -> (Self, Vec<Name>) {
         let (mut specs, mut off, mut of_file) = (Vec::new(), Vec::new(), Vec::new());
         for LimitDraft { spec, on, .. } in limits {
@@ -276,7 +276,7 @@ impl UsedLimits {
         first.chain(rest).filter_map(|one| self.index(one)).collect()
     }
 
-    /// The index of a limit with this cost.
+    /// The index in `specs` of a limit with this cost. `None` if the limit is off.
     fn index(&mut self, UsedLimit { limit, cost, .. }: &UsedLimit) -> Option<u32> {
         let mut index = self.of_file[*limit]?;
         if let Some(cost) = cost {

@@ -118,7 +118,7 @@ async fn serve(
     if phase.is_multiplexed() && client.overhead.is_used_up() {
         refuse(context, stream::TOO_MUCH_OVERHEAD.to_owned(), peer);
     }
-    // Over HTTP/2 one slow request says nothing about the others.
+    // Over HTTP/2, one slow request says nothing about the other requests of the connection.
     if phase.overdue.get() && !phase.is_multiplexed() {
         return;
     }

@@ -65,7 +65,7 @@ pub(super) trait Serving {
     /// Makes the connection end after the requests that are under way.
     fn end_soon(&mut self);
 
-    /// Called about once a second while a request is under way. Ends streams whose client took too long.
+    /// Called about once a second while a request is under way. Ends the streams of clients that took too long.
     fn look(&mut self, _now: Instant) {}
 }
 

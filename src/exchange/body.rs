@@ -61,9 +61,9 @@ pub(crate) struct ResponseBody {
     source: BodySource,
     /// How long an API's answer is still read after its client has left. `None` if it is called off.
     outlives_client: Option<Duration>,
-    /// Over HTTP/2, or with a pace: the rest of the source's last piece.
+    /// What is left of the source's last piece. Only HTTP/2 and a pace split pieces.
     rest: Bytes,
-    /// For routes with a `response_rate`.
+    /// `Some` if the route has a `response_rate`.
     pace: Option<Box<Pace>>,
     /// Over HTTP/2: how far the client has taken the body. A stream does not poll its body while it waits for the
     /// client's window, so the body cannot time this itself.
@@ -174,7 +174,7 @@ impl ResponseBody {
         self.uptake = uptake;
     }
 
-    /// From now on, the body goes no faster than this, in bytes a second.
+    /// Limits the body's speed from now on. The rate is in bytes a second.
     pub(crate) fn pace(&mut self, rate: NonZeroU64) {
         self.pace = Some(Box::new(Pace::new(rate)));
     }

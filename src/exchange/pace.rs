@@ -1,4 +1,4 @@
-//! `response_rate`: a response's body that is sent no faster than a rate of bytes.
+//! `response_rate`: sends the body of a response no faster than this rate.
 
 use std::num::NonZeroU64;
 use std::pin::Pin;
@@ -7,37 +7,37 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// A body goes in parts of a twentieth of a second's bytes. If a part is late, the next one may follow at once, so that
-/// the rate is reached. Then two parts go at once: a tenth of a second's bytes.
+/// A body is sent in parts. One part has the bytes of this time. If a part is late, the next part follows at once, so
+/// that the body still reaches its rate. So at most two parts are sent together.
 const PART: Duration = Duration::from_millis(50);
 
-/// When the next part of a body may go.
+/// Knows when the next part of a body may be sent.
 #[derive(Debug)]
 pub(super) struct Pace {
-    /// In bytes a second.
+    /// The rate, in bytes a second.
     rate: NonZeroU64,
-    /// Ends when the next part may go.
+    /// A timer that ends when the next part may be sent.
     pause: Pin<Box<Sleep>>,
 }
 
 impl Pace {
-    /// The first part may go at once.
+    /// A new pace. The first part may be sent at once.
     pub(super) fn new(rate: NonZeroU64) -> Self {
         Self { rate, pause: Box::pin(sleep_until(Instant::now())) }
     }
 
-    /// The most bytes that may go at once: one at least.
+    /// The size of a part: the most bytes that may be sent at once. It is at least one.
     pub(super) fn part(&self) -> usize {
         let part = u128::from(self.rate.get()) * PART.as_millis() / 1_000;
         usize::try_from(part).unwrap_or(usize::MAX).max(1)
     }
 
-    /// Waits until the next part may go.
+    /// Waits until the next part may be sent.
     pub(super) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.pause.as_mut().poll(cx)
     }
 
-    /// So many bytes go now.
+    /// Notes that this number of bytes is sent now.
     pub(super) fn sent(&mut self, bytes: usize) {
         let micros = bytes as u128 * 1_000_000 / u128::from(self.rate.get());
         let time = Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX));
@@ -58,8 +58,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// In any tenth of a second there are at most the bytes of that time and those that may go at once, and a body
-        /// that is always there comes at its rate.
+        /// In any tenth of a second, at most the bytes of that time and of one burst are sent. A body that is always
+        /// ready reaches its rate.
         #[test]
         fn a_body_comes_at_its_rate(rate in 1_u64..1_000_000, late_ms in prop::collection::vec(0_u64..40, 20)) {
             let runtime = tokio::runtime::Builder::new_current_thread()

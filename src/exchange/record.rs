@@ -63,7 +63,7 @@ pub(crate) struct RequestRecord {
     pub(crate) sent: u64,
     /// The request ID, if the file names a header for it.
     pub(crate) request_id: Option<Box<HeaderValue>>,
-    /// What [`CorsSpec::granted`](crate::settings::CorsSpec::granted) says of the request.
+    /// The result of [`CorsSpec::granted`](crate::settings::CorsSpec::granted) for the request.
     origin: Option<Box<HeaderValue>>,
     pub(crate) protocol: Protocol,
     /// The form of the call, if another proxy asks for a decision about the request.
@@ -198,7 +198,7 @@ impl RequestRecord {
         answer
     }
 
-    /// The origin whose page may read an answer of tidegate's own, as [`Answers::open`](crate::answer::Answers::open)
+    /// The origin whose page may read an answer that tidegate makes. [`Answers::open`](crate::answer::Answers::open)
     /// writes it.
     pub(crate) fn origin(&self) -> Option<&HeaderValue> {
         self.origin.as_deref()

@@ -170,7 +170,7 @@ events! {
         warn!(upstream, limit, in_flight, slow_percent, answers, goal_ms, mode,
             help = "see why the API is slow: docs/runbook.md, \"The API is slow\"", "overload began");
 
-    /// Requests are refused because an upstream is full. The counts are those since the last such line, by priority.
+    /// An upstream is full, and requests are refused. The counts begin at the last such line, and are by priority.
     pub(crate) fn overload(upstream: &str, limit: Option<u64>, limits: Option<[u64; 2]>, waiting: usize, refused: [u64; 3], keys: usize, slow_percent: f64) =
         warn!(upstream, limit, lowest = limits.map(|it| it[0]), highest = limits.map(|it| it[1]),
             waiting, refused = refused.iter().sum::<u64>(), refused_high = refused[0],
@@ -303,7 +303,7 @@ fn counts_by(settings: &Settings) -> String {
     json_object(settings.limits.iter().map(|limit| (&limit.name, sources(limit))))
 }
 
-/// The part of a request that says its plan.
+/// The part of a request that gives its plan. `None` if the file has no plans.
 fn plans_by(settings: &Settings) -> Option<String> {
     Some(settings.plans.as_ref()?.by.sources.first()?.to_string())
 }

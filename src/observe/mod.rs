@@ -86,8 +86,7 @@ pub(crate) fn key_hash(key: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// A new ID for something that happens at this time of day: a UUID of version 7 with its microseconds (RFC 9562, 5.7 and
-/// 6.2).
+/// A new ID for an event at this time of day: a UUID of version 7 with microseconds (RFC 9562, 5.7 and 6.2).
 pub(crate) fn new_uuid(wall: Timestamp) -> Uuid {
     let (millis, micros) = (wall.as_micros() / 1_000, wall.as_micros() % 1_000);
     Uuid::from_u64_pair(millis << 16 | 7 << 12 | micros << 2, 1 << 63 | fastrand::u64(..) >> 2)

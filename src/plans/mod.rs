@@ -99,7 +99,7 @@ impl PlanRule {
         RequestPlan { line, ..plan }
     }
 
-    /// The plan of a request that says this name.
+    /// The plan with this name. Without a name, or for an unknown one, it is the default plan.
     pub(crate) fn named(&self, said: Option<&str>) -> RequestPlan<'_> {
         let said = said.and_then(|said| self.named.get(said));
         let name = said.or(self.default.as_ref());

@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn an_error_repeats_redis_words_and_says_what_to_do() {
-        // What stands behind a `|` is not told.
+        // The text after a `|` is left out of the advice.
         for (line, advised) in [
             ("NOAUTH Authentication required.", "password"),
             ("WRONGPASS invalid password", "the user `default`"),

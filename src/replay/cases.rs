@@ -222,7 +222,7 @@ mod tests {
     use super::*;
     use crate::settings::testing::settings;
 
-    /// The limits, and behind each name the tests of a case.
+    /// The limits, and then the tests of each case under the case's name.
     const CASES: &str = include_str!("cases_that_hold.toml");
     const NEXT: &str = "\n# == ";
 

@@ -31,7 +31,7 @@ pub struct Judge<'p> {
     rehearsal: Rehearsal,
     /// The facts that each limit reads, by the limit's index in [`Settings::used`]: see [`Fact::of_limit`].
     limits: Vec<Vec<LimitFact<'p>>>,
-    /// What tidegate's own lines say.
+    /// The decisions and changes that tidegate logged.
     told: ToldCounts,
     /// The facts that choose a route. Each stands beside the index of its route in the settings.
     routes: Vec<(usize, Fact)>,
@@ -69,8 +69,8 @@ pub struct JudgedRequest<'p> {
 /// A fact that the log does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MissingFact {
-    /// A limit reads the fact, and is left out. The first number is the limit's index in [`Settings::used`], the second one
-    /// the index of the fact in the limit's list.
+    /// A limit is left out because it reads a missing fact. The first number is the limit's index in
+    /// [`Settings::used`]. The second is the index of the fact in the limit's list.
     Limit(usize, usize),
     /// A condition of a route reads the fact, and the route may be the request's route. The number is the index of both
     /// in `routes`.
@@ -103,7 +103,7 @@ fn given(action: &Action, method: &Method, record: &LogRecord) -> RehearsedAnswe
             let (status, bytes) = (Some(*status), Some(bytes));
             RehearsedAnswer::Given { status, bytes, lasts: Duration::ZERO }
         }
-        // What it says changes its length.
+        // The length of this answer depends on its numbers. So the logged length is used.
         Action::Usage { .. } => {
             let status = Some(StatusCode::OK);
             RehearsedAnswer::Given { status, bytes: record.bytes, lasts: Duration::ZERO }
@@ -178,7 +178,7 @@ impl<'p> Judge<'p> {
         }
     }
 
-    /// From now on, limits decide as this line of tidegate says.
+    /// Applies a change that tidegate logged. It holds for all later requests.
     pub(crate) fn change(&mut self, change: &ToldChange) {
         self.told.change(change, self.settings, &self.rehearsal);
     }

@@ -3,7 +3,7 @@
 //! `log` reads the lines. [`Replay::request`] takes each request through the limits of one file, or of two files that
 //! are compared: `judge` decides by the code and the buckets of real requests, and `tally` counts. `fact` knows what a
 //! log may leave out. `report` makes a report from the counts, and writes it. `cases` tries the `[[tests]]` of a file
-//! in the same way, and `suggest` finds limits for a log. `told` takes what tidegate's own lines say of their requests.
+//! in the same way, and `suggest` finds limits for a log. `told` uses the keys, costs and plans that tidegate logged.
 
 pub(crate) mod cases;
 pub(crate) mod fact;
@@ -54,7 +54,7 @@ impl<'p> Replay<'p> {
         Self { sides, span: None }
     }
 
-    /// From now on, limits decide as this line of tidegate says.
+    /// Applies a change that tidegate logged. It holds for all later requests.
     pub(crate) fn change(&mut self, change: &ToldChange) {
         self.sides.iter_mut().for_each(|side| side.judge.change(change));
     }

@@ -1,4 +1,4 @@
-//! What tidegate's own lines say of its requests: the keys, costs and plans that were counted, and the overrides.
+//! Uses what tidegate logged of its requests: the keys, costs and plans that it counted, and the overrides.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,14 +16,15 @@ use crate::settings::{CostSpec, LimitSpec, Settings};
 use crate::store;
 use crate::throttle::Rehearsal;
 
-/// What the lines of a log have said so far.
+/// What was read from the log so far.
 #[derive(Default)]
 pub(super) struct ToldCounts {
-    /// The `key` of each limit of the log's file. Empty until a line says it.
+    /// The `key` of each limit of the file that was in force. Empty until a line gives it.
     counts_by: BTreeMap<String, Vec<String>>,
-    /// Whether requests have plans in the log. Where none has one, nobody knows who would.
+    /// Whether the requests in the log have plans. If no request has a plan, the log cannot say which plan it would
+    /// have.
     has_plans: bool,
-    /// The overrides that end by themselves: when, the limit, and the key.
+    /// The overrides that end by themselves, each with its end, limit and key.
     ends: BTreeSet<(Timestamp, String, String)>,
 }
 
@@ -40,7 +41,7 @@ impl ToldCounts {
                 let Some(spec) = limits.find(|spec| spec.name.as_str() == limit) else { return };
                 if self.counts_alike(limit, spec) {
                     buckets.set_override(spec, stored(key), wanted.clone());
-                    // The line has whole seconds.
+                    // The line gives whole seconds, so the override may last almost a second longer.
                     let end = until.map(|until| until.plus(Duration::from_secs(1)));
                     self.ends.extend(end.map(|end| (end, limit.clone(), stored(key))));
                 }
@@ -53,10 +54,10 @@ impl ToldCounts {
         }
     }
 
-    /// A request comes.
+    /// To be called before each request is decided.
     pub(super) fn begin(&mut self, record: &LogRecord, buckets: &Rehearsal) {
         self.has_plans |= record.counted.as_ref().is_some_and(|counts| counts.plan.is_some());
-        // The overrides whose end no line has told.
+        // Overrides also end without a line in the log.
         let now = record.time;
         while self.ends.first().is_some_and(|(end, ..)| *end <= now) {
             let Some((_, limit, key)) = self.ends.pop_first() else { return };
@@ -64,7 +65,7 @@ impl ToldCounts {
         }
     }
 
-    /// What the limits of a file count of a request of the log.
+    /// What the limits of this file count of a logged request.
     pub(super) fn of_request(&self, counts: &LoggedCounts, settings: &Settings) -> CountedRequest {
         let limits = settings.limits.iter().filter_map(|spec| self.of_limit(counts, spec));
         let plan = self.has_plans.then(|| counts.plan.clone());
@@ -86,8 +87,8 @@ impl ToldCounts {
         Some(CountedLimit { limit: spec.name.to_string(), key, cost, used })
     }
 
-    /// Whether the log's limit of this name has the keys of this limit. If no line has said what the log's limits count by,
-    /// the limit of the same name has.
+    /// Whether the logged limit with this name has the same `key` as this limit. If no line gave the keys of the
+    /// limits, the limits must have the same name.
     fn counts_alike(&self, of: &str, spec: &LimitSpec) -> bool {
         match self.counts_by.get(of) {
             Some(sources) => *sources == store::sources(spec),
@@ -96,13 +97,13 @@ impl ToldCounts {
     }
 }
 
-/// The text of a key as in Redis. The log shows a part that the request lacked as `-`.
+/// The text of a key in Redis, from its text in the log. The log shows a missing part as `-`.
 fn stored(shown: &str) -> String {
     let parts = shown.split('|').map(|part| if part == "-" { "%-" } else { part });
     parts.collect::<Vec<_>>().join("|")
 }
 
-/// Whether all that a limit reads of this fact is in what was counted.
+/// Whether the logged counts contain all that the limit reads of this fact.
 pub(super) fn tells(
     counted: &CountedRequest,
     spec: &LimitSpec,
@@ -123,13 +124,13 @@ pub(super) fn tells(
             limit.cost.is_some()
         }
         (Fact::Header(name), CostSpec::Response { .. }) if *name == CONTENT_LENGTH => false,
-        // A request that was counted was not exempt.
+        // These facts decide whether a request is exempt. A request that was counted was not.
         (Fact::Header(_) | Fact::Client, _) => true,
         _ => reads(&spec.key) || by.is_some_and(reads),
     }
 }
 
-/// The same settings, whose overrides also fit keys that the log has hashed.
+/// The same settings, with overrides that also match the hashed keys of a log.
 pub fn with_hashed_overrides(mut settings: Settings) -> Settings {
     for limit in settings.limits.iter_mut().chain(&mut settings.used) {
         if settings.log.keys.hides(limit) {

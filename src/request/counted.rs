@@ -1,4 +1,5 @@
-//! What a log says that limits counted of a request. A replay uses it in place of the request, of which it knows less.
+//! What limits counted of a logged request. A replay uses these values, because the log does not show the whole
+//! request.
 
 use smallvec::SmallVec;
 
@@ -18,11 +19,11 @@ pub struct CountedRequest {
 pub(crate) struct CountedLimit {
     /// The limit's name.
     pub(crate) limit: String,
-    /// The key as in Redis: hashed where the log hashes it.
+    /// The key, in the form that it has in Redis. It is hashed if the log hashes it.
     pub(crate) key: Key,
-    /// What the request asked for, if its head said so.
+    /// The cost at the start, if the request's head gave it.
     pub(crate) cost: Option<u64>,
-    /// What it took in the end, if its response said so.
+    /// The cost in the end, if the response gave it.
     pub(crate) used: Option<u64>,
 }
 

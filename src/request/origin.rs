@@ -17,7 +17,7 @@ pub(crate) enum OriginPattern {
     Site {
         scheme: String,
         host: HostPattern,
-        /// A number, or `*` for any. Empty for the port of the scheme.
+        /// A number, or `*` for any port. Empty for the default port of the scheme.
         port: String,
     },
 }
@@ -40,7 +40,8 @@ impl OriginPattern {
 impl FromStr for OriginPattern {
     type Err = String;
 
-    /// The error says what is wrong.
+    /// # Errors
+    /// If the text is no origin and no pattern. The error says what is wrong.
     fn from_str(text: &str) -> Result<Self, String> {
         let none = || format!("`{text}` is no origin as in \"https://app.example.com\"");
         let (scheme, place) = match text {
@@ -63,7 +64,7 @@ impl FromStr for OriginPattern {
         let port = match port {
             None | Some("*") => port.unwrap_or_default().to_owned(),
             Some(port) if port.starts_with('+') => return Err(none()),
-            // Browsers leave out the port of the scheme.
+            // Browsers leave out the default port of the scheme.
             Some(port) => match (&*scheme, port.parse().map_err(|_| none())?) {
                 ("http", 80_u16) | ("https", 443) => String::new(),
                 (_, port) => port.to_string(),

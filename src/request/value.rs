@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use super::credentials;
 use crate::text::trim;
 
-/// The fields in which clients of MCP say what they call. Their values may be encoded (SEP-2243, "Value Encoding").
+/// The fields in which MCP clients name what they call. Their values may be encoded (SEP-2243, "Value Encoding").
 pub(crate) static OF_MCP: [HeaderName; 2] =
     [HeaderName::from_static("mcp-name"), HeaderName::from_static("mcp-method")];
 
@@ -20,14 +20,14 @@ pub(super) fn normal<'v>(name: &HeaderName, value: &'v [u8]) -> Option<Cow<'v, [
         return credentials::normal_form(value);
     }
     match trim(value) {
-        // The name is looked at last: most values begin otherwise.
+        // The name is compared last, because few values begin like this.
         value @ [b'=', b'?', ..] if OF_MCP.contains(name) => decoded(value),
         value => Some(Cow::Borrowed(value)),
     }
 }
 
-/// The text that `=?base64?…?=` encodes, and any other value as it is. Only the one spelling that clients make is
-/// decoded. `None` for the others, which lax servers would decode too.
+/// Decodes `=?base64?…?=`. Every other value stays as it is. Only the spelling that clients use is decoded. Other
+/// spellings give `None`, because some servers would decode them and others would not.
 fn decoded(value: &[u8]) -> Option<Cow<'_, [u8]>> {
     const BEGIN: &[u8] = b"=?base64?";
     let (begin, rest) = value.split_at_checked(BEGIN.len()).unwrap_or((value, &[]));
@@ -76,15 +76,15 @@ mod tests {
             ("=?base64?IHNlYXJjaA==?=", Some("search")),
             ("=?base64?5qSc57Si?=", Some("検索")),
             ("=?base64??=", Some("")),
-            // Decoded once.
+            // The value is decoded only once.
             ("=?base64?PT9iYXNlNjQ/YzJWaGNtTm8/PQ==?=", Some("=?base64?c2VhcmNo?=")),
-            // These are not of the form.
+            // These values do not have the form.
             ("=?base64?=", Some("=?base64?=")),
             ("=?base64?c2VhcmNo", Some("=?base64?c2VhcmNo")),
             ("=?utf-8?q?search?=", Some("=?utf-8?q?search?=")),
             ("x=?base64?c2VhcmNo?=", Some("x=?base64?c2VhcmNo?=")),
             ("=?", Some("=?")),
-            // No client encodes so.
+            // No client encodes like this.
             ("=?BASE64?c2VhcmNo?=", None),
             ("=?base64?c2VhcmNo=?=", None),
             ("=?base64?c2VhcmN?=", None),

@@ -5,10 +5,10 @@ use http::{HeaderMap, HeaderValue};
 
 use crate::request::origin::OriginPattern;
 
-/// `[cors]`.
+/// The settings of `[cors]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CorsSpec {
-    /// The origins whose pages may read the answers; either some, or [`OriginPattern::All`] alone.
+    /// The origins whose pages may read the answers. [`OriginPattern::All`] stands alone.
     pub(crate) origins: Vec<OriginPattern>,
     /// Whether pages may send cookies.
     pub(crate) credentials: bool,

@@ -48,9 +48,9 @@ pub struct LimitSpec {
     pub windows: Vec<Arc<Self>>,
     /// The tokens that a request takes.
     pub cost: CostSpec,
-    /// Whether a route names this cost, in place of the limit's own.
+    /// Whether `cost` comes from a route, and not from the limit.
     pub is_cost_of_route: bool,
-    /// The costs that routes name for the limit. All requests take from the same buckets.
+    /// The costs that routes set for the limit. Whatever their cost, all requests take from the same buckets.
     pub route_costs: Arc<[CostSpec]>,
     /// The longest time for which a request is held instead of rejected. [`MaxWait::ENDLESS`] if the
     /// figures themselves bound this time.
@@ -131,7 +131,8 @@ impl LimitSpec {
         self.key.headers().chain(self.exempt.headers()).chain(cost)
     }
 
-    /// The same limit beside routes that name costs for it. `cost` is that of one of these routes.
+    /// The same limit, with the costs that routes set for it. `cost` is the cost of one route, or `None` for the
+    /// limit's own cost.
     pub(crate) fn of_routes(&self, cost: Option<&CostSpec>, route_costs: &Arc<[CostSpec]>) -> Self {
         let same = |spec: &Arc<Self>| Arc::new(spec.of_routes(cost, route_costs));
         Self {
@@ -145,7 +146,7 @@ impl LimitSpec {
         }
     }
 
-    /// What requests may cost: the limit's own cost, and those that routes name.
+    /// All costs that a request may have: the limit's own cost, and the costs that routes set.
     pub(crate) fn costs(&self) -> impl Iterator<Item = &CostSpec> {
         std::iter::once(&self.cost).chain(&*self.route_costs)
     }
@@ -185,7 +186,7 @@ impl LimitSpec {
         self.count_when.is_some() || matches!(self.cost, CostSpec::Response { .. })
     }
 
-    /// Whether requests are settled, of this route or of another one.
+    /// Whether any route settles its requests at this limit.
     pub(crate) fn is_ever_settled(&self) -> bool {
         let is_settled = |cost: &CostSpec| matches!(cost, CostSpec::Response { .. });
         self.count_when.is_some() || self.costs().any(is_settled)

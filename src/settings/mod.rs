@@ -79,8 +79,8 @@ pub struct Settings {
     pub upstreams: Vec<UpstreamSpec>,
     /// The limits in use.
     pub limits: Vec<Arc<LimitSpec>>,
-    /// The limits as routes use them: those in use, in the same order, and then the limits for which routes name a
-    /// cost, once with each of these costs. A route names its limits by their indexes in this list.
+    /// The limits as routes use them. First come all of `limits`, in the same order. Then a limit follows again for
+    /// each other cost that a route sets for it. A route knows its limits by their indexes in this list.
     pub(crate) used: Vec<Arc<LimitSpec>>,
     /// How the plan of a request is found. `None` without `[plans]`.
     pub(crate) plans: Option<Arc<PlanRule>>,
@@ -105,7 +105,7 @@ pub struct Settings {
     pub store: StoreSpec,
     /// The answer to a throttled client if a limit has none.
     pub(crate) reject: Arc<AnswerSpec>,
-    /// Which pages may read tidegate's own answers. `None` without `[cors]`.
+    /// Which pages may read the answers that tidegate makes. `None` without `[cors]`.
     pub(crate) cors: Option<CorsSpec>,
     /// What is logged, and how.
     pub(crate) log: LogSpec,

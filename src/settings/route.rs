@@ -23,8 +23,8 @@ pub struct RouteSpec {
     pub(crate) name: Arc<str>,
     /// What the proxy does with the route's requests.
     pub action: Action,
-    /// The indexes of the route's limits in [`super::Settings::used`]: those of `[server]`, then its own. Limits
-    /// that are off are left out.
+    /// The indexes of the route's limits in [`super::Settings::used`]: first the limits of `[server]`, then the route's
+    /// own. Limits that are off are left out.
     pub(crate) limits: SmallVec<[u32; 4]>,
     /// Options that few routes have.
     pub(crate) options: Option<Box<RouteOptions>>,
@@ -74,9 +74,9 @@ pub enum Action {
         /// routes have no body.
         body: Box<Bytes>,
     },
-    /// The proxy tells what these limits leave to whoever asks.
+    /// The proxy answers with what these limits leave to the client that asks.
     Usage {
-        /// The indexes of the limits in [`super::Settings::used`]. Those that do not enforce are left out of the answer.
+        /// The indexes of the limits in [`super::Settings::used`]. The answer leaves out limits that do not enforce.
         limits: Box<SmallVec<[u32; 4]>>,
     },
 }

@@ -80,7 +80,7 @@ impl<'p> Claim<'p> {
         self.decided().map(|(_, by)| by)
     }
 
-    /// The decision, and who has decided.
+    /// The decision, and who made it. `None` if there is no decision yet.
     pub(crate) fn decided(&self) -> Option<(Decision, Decider)> {
         self.state?.ok()
     }

@@ -1,4 +1,4 @@
-//! What a bucket holds, for those who only ask. Nothing is taken.
+//! Reads what a bucket holds, and takes nothing from it.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ use crate::limit::time::Timestamp;
 use crate::limit::waiting::MaxWait;
 use crate::redis::CallError;
 
-/// A bucket of such a multiple of the size tells how far below zero it is. A large sliding log has the second one, since
-/// it keeps no more than twice its count.
+/// To learn how far a bucket is below zero, the question names a larger size: the size times the first factor that is
+/// allowed. A large sliding log allows only the second factor, because it keeps at most twice its count.
 const ROOM: [u64; 2] = [1_000, 2];
 
 /// What a bucket holds now.
@@ -24,20 +24,20 @@ const ROOM: [u64; 2] = [1_000, 2];
 pub(crate) struct BucketLevel {
     /// Whole tokens that are left.
     pub(crate) remaining: u64,
-    /// The tokens that are missing: more than the bucket's size if it is below zero.
+    /// The tokens that are missing. If the bucket is below zero, these are more than its size.
     pub(crate) used: u64,
-    /// What a request of one token would be told that is not held.
+    /// The answer to a request of one token that may not wait.
     pub(crate) at_once: Outcome,
-    /// What it would be told if the limit may hold it.
+    /// The answer to a request of one token that may wait as long as the limit allows.
     pub(crate) held: Outcome,
-    /// The time until the bucket is full. `None` for slots, and if nobody knows.
+    /// The time until the bucket is full. `None` for slots, and if it is unknown.
     pub(crate) full_after: Option<Duration>,
     /// The figures of a Redisson limiter in Redis. `None` for all other limits.
     pub(crate) figures: Option<LimiterFigures>,
 }
 
 impl BucketLevel {
-    /// All requests get this answer, and there is no bucket.
+    /// The level if there is no bucket, and all requests get this answer.
     pub(crate) fn without_bucket(outcome: Outcome) -> Self {
         let (at_once, held) = (outcome, outcome);
         let full_after = outcome.passes().then_some(Duration::ZERO);
@@ -46,8 +46,8 @@ impl BucketLevel {
 }
 
 impl Store {
-    /// What the ask's bucket holds. If `is_here`, the bucket of this process says so that decides while Redis is away.
-    /// Redis is asked once, but for a Redisson limiter.
+    /// What the bucket of this question holds. `is_here` asks the bucket in this process, which decides while Redis is
+    /// away. One call to Redis is enough, except for a Redisson limiter.
     ///
     /// # Errors
     /// If Redis does not decide.
@@ -68,7 +68,8 @@ impl Store {
         let roomy = ROOM.into_iter().find_map(sized);
         let one = Ask { cost: Cost::ONE, max_wait: MaxWait::NONE, ..asked.ask };
         let whole = match algorithm {
-            // It is full if it lets one pass in an interval that has no other. So a log of any size tells.
+            // A sliding log is full if it would let one request pass with a count of 1. This works for a log of any
+            // size.
             Algorithm::SlidingLog(_) => {
                 Ask { algorithm: algorithm.sized(1).unwrap_or(algorithm), ..one }
             }
@@ -80,7 +81,7 @@ impl Store {
             Ask { algorithm: roomy.unwrap_or(algorithm), ..one },
             whole,
         ];
-        // All of them join one call.
+        // All four questions go to Redis in one call.
         let looks = asks.into_iter().map(|ask| async move {
             let asked = BucketAsk { ask, ..*asked };
             if is_here { Ok(self.look_here(&asked, now)) } else { self.look(&asked, now).await }
@@ -92,7 +93,8 @@ impl Store {
         let below = below.map(|roomy| roomy.capacity().saturating_sub(in_roomy.remaining));
         let used = match below.filter(|used| *used >= size) {
             Some(used) => used,
-            // A window forgets in the roomy one what it owes to later windows, and more may be owed than that holds.
+            // With the larger size, a window forgets its debt to later windows. The debt may also be more than that
+            // size.
             None if remaining == 0 && figures.is_none() => {
                 algorithm.missing(&whole, algorithm.time(self.both(now)))
             }

@@ -11,13 +11,13 @@
 //! 6. `queue`: the requests that wait for a bucket. When one of them leaves, those after it move up.
 //!
 //! A look asks what one bucket would decide by itself. A peek asks several buckets together and takes nothing: its
-//! `ask.takes` is false. Both words mean the same in Lua (`crates/limit/src/call/shell.lua`).
+//! `ask.takes` is false. The Lua code uses each of the two words in the same sense (`crates/limit/src/call/shell.lua`).
 //!
-//! `level` tells what a bucket holds.
+//! `level` reads what a bucket holds.
 //!
 //! `access` is one worker's [`Store`]: a Redis connection belongs to the runtime that made it. All workers of a process
-//! share one [`ProcessStore`]. It has the figures that are in force: those of the last reload, and the overrides that were
-//! set since the start (`running`).
+//! share one [`ProcessStore`]. It has the figures that are in force: the figures of the last reload, and the overrides
+//! that were set since the start (`running`).
 //!
 //! `name` has the names of the keys in Redis. `warnings` warns the operator of odd things in Redis. The connections are
 //! those of [`crate::redis`].

@@ -185,7 +185,7 @@ impl Asking<'_> {
         if here.is_empty() {
             return;
         }
-        // The request may have waited for Redis since `moment.time`. That older time would set buckets back.
+        // The request may have waited for Redis since `reading`. That older time would set buckets back.
         let now = self.store.both(self.reading.present());
         self.store.decide_here(&mut here, ReceiptUse::Needed, now);
         here.iter_mut().for_each(|claim| claim.hold(self.store, self.reading));

@@ -54,7 +54,7 @@ impl Store {
             let by = if claim.location.is_some() { Decider::Redis } else { Decider::Process };
             match said {
                 Some(decision) => claim.decide(decision, by, None),
-                // What the limit does without Redis is decided later. It takes nothing.
+                // Redis did not answer. What the limit does without Redis is decided later, and nothing is taken.
                 None if *gives_back => claim.ask = look(&claim.question(), Cost::ONE).ask,
                 None => {}
             }

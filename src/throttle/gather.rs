@@ -127,8 +127,8 @@ impl<'f, 'p: 'f> AppliedLimit<'f, 'p> {
     }
 }
 
-/// The key by which a limit counts a request, and how. Overrides that are set while the process runs are left out.
-/// `tidegate explain` and `left` call this.
+/// The key by which a limit counts a request, and the figures. Overrides that are set while the process runs are left
+/// out. `tidegate explain` and `left` call this.
 ///
 /// # Errors
 /// If the limit does not count the request.
@@ -228,7 +228,7 @@ fn apply<'p>(
             }
         }
     }
-    // `extend` would copy what is not there.
+    // `extend` would copy the bytes of an empty `Option` too.
     if let Some(candidate) = candidate {
         limits.push(candidate);
     }

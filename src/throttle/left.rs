@@ -1,4 +1,4 @@
-//! What limits leave to whoever asks: the answer of a route with `respond = { usage = […] }`. Nothing is taken.
+//! What limits leave to the client that asks: the answer of a route with `respond = { usage = […] }`. Nothing is taken.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,16 +22,17 @@ use crate::store::{BucketAsk, BucketKey, BucketLevel};
 
 /// What one limit leaves.
 struct LimitLeft<'p> {
-    /// What the `ratelimit` fields say. `None` if everything passes, and if nobody knows the figures.
+    /// The content of the `ratelimit` fields. `None` if everything passes, or if the figures are unknown.
     quota: Option<Quota<'p>>,
     json: Value,
-    /// Whether the store has said it that decides about requests.
+    /// Whether the answer comes from the store that decides on requests.
     is_exact: bool,
 }
 
 impl Throttle {
-    /// What the limits at these indexes leave to whoever sends this request, as JSON, by the keys of the request. A limit
-    /// that does not enforce, or does not count the request, is left out. `quotas` gets the same for the `ratelimit` fields.
+    /// What the limits at these indexes leave to the client of this request, as JSON. The keys are the keys of the
+    /// request. A limit is left out if it does not enforce, or does not count the request. `quotas` gets the same for
+    /// the `ratelimit` fields.
     ///
     /// # Errors
     /// If a key cannot be read from the request.
@@ -41,7 +42,7 @@ impl Throttle {
         limits: &[u32],
         quotas: &mut Quotas<'p>,
     ) -> Result<Value, Refused<'p>> {
-        // Nobody reads what the question itself would cost.
+        // The cost of this request does not matter. So it is not read from the request.
         let view = View { cost: Some(1), ..*view };
         let (clocks, mut asked) = (self.store.both(now), Vec::new());
         let enforces = |limit: &&Arc<LimitSpec>| limit.mode == Mode::Enforce;
@@ -61,7 +62,7 @@ impl Throttle {
         }
         let left = asked.iter().map(|&(spec, ref key, level)| self.left_in(spec, key, level, now));
         let left = join_all(left).await;
-        // A limit that also counts the question stands in the fields once.
+        // A limit may also count this request itself. The fields show it only once.
         quotas.retain(|own| !asked.iter().any(|(spec, ..)| spec.name == own.limit.name));
         quotas.extend(left.iter().filter_map(|left| left.quota));
         let is_exact = left.iter().all(|left| left.is_exact);
@@ -72,7 +73,7 @@ impl Throttle {
         })
     }
 
-    /// `level` is known if no bucket need be asked.
+    /// What one limit leaves. `level` is `Some` if no bucket need be asked.
     async fn left_in<'p>(
         &self,
         spec: &'p Arc<LimitSpec>,
@@ -89,14 +90,14 @@ impl Throttle {
                 Err(_) => {
                     (asked, is_exact) = (self.store.without_redis(&asked), false);
                     let here = self.store.level(&asked, true, now).await;
-                    // The process itself always answers.
+                    // A bucket in this process always answers, so this is never reached.
                     here.unwrap_or_else(|_| BucketLevel::without_bucket(Outcome::Allow))
                 }
             },
         };
         let BucketLevel { remaining, used, held, full_after, figures, .. } = level;
         let algorithm = asked.ask.algorithm;
-        // A window that is open ends when it must.
+        // A window that is open is full again when it ends.
         let left = full_after.filter(|_| used > 0 && algorithm.has_rolling_windows());
         let (outcome, wall) = (Outcome::Allow, self.store.both(now).wall);
         let said = QuotaFigures::of(&asked.ask, Decision { outcome, remaining }, left, wall);
@@ -104,7 +105,7 @@ impl Throttle {
             None => (algorithm.known_capacity(), said.window, said.reset),
             Some(it) => (Some(it.capacity), Some(it.window_seconds()), Some(it.window_seconds())),
         };
-        // With a capacity of zero everything passes, or nothing.
+        // A capacity of zero means that everything passes, or that nothing does.
         let limit = limit.filter(|limit| *limit > 0 || !held.passes());
         let unit = said.unit;
         let json = json!({
@@ -125,7 +126,7 @@ impl Throttle {
     }
 }
 
-/// The figures, and what they leave if they have no buckets.
+/// The algorithm of these figures. If it has no buckets, its level follows without a question.
 fn of_figures(
     algorithm: Option<Algorithm>,
     banned: Option<Duration>,

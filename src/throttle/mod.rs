@@ -1,11 +1,17 @@
 //! Decides whether a request passes its limits: keys, one question to the store, a verdict, perhaps a wait.
 //!
-//! Four steps: [`Throttle::begin`] finds the limits and candidates that apply (`gather`), and gives a request that may
-//! be held a permit to wait. Then the store is asked once, for one request or for several `together`. `open` makes one
-//! verdict. `tell` counts and logs what was decided. [`Throttle::admit`] puts the steps together for a request of the
-//! proxy, `decide` for calls, `rehearsal` without the last one. If the client leaves while its request waits, the claims
-//! are dropped, and what they hold goes back (`store::grant`). `permit` keeps what a request holds until its response
-//! ends. `usage` reads a response's cost. `left` tells what limits leave, and takes nothing.
+//! A decision has four steps. Each is a method of [`Throttle`] beside a file:
+//! 1. `begin` finds the limits and candidates that apply (`gather`).
+//! 2. `prepare` takes a permit to wait for each limit that may hold the request (`open`).
+//! 3. `take` asks the store once. `together` asks it once for several requests.
+//! 4. `end` makes one verdict (`open`), counts and logs it (`tell`), and holds the request if it must wait (`waiting`).
+//!
+//! [`Throttle::admit`] joins the steps for a request of the proxy, and `decide` joins them for calls. `rehearsal` joins
+//! them without the counting and the wait.
+//!
+//! If the client leaves while its request waits, the claims are dropped, and what they hold goes back
+//! (`store::grant`). `permit` keeps what a request holds until its response ends. `usage` reads a response's cost.
+//! `left` shows what limits leave, and takes nothing.
 
 mod gather;
 pub(crate) mod kept;
@@ -104,9 +110,9 @@ pub(crate) struct Admission {
 }
 
 impl Throttle {
-    /// Lets a request pass, perhaps after a wait, or refuses it. `limits` has the indexes of its limits in the settings.
-    /// Asks the store at most once. Whether the request passes or not, `quotas` gets what the answer tells the client,
-    /// and `traced` gets the decisions for the request's span, if it has one.
+    /// Lets a request pass, perhaps after a wait, or refuses it. `limits` has the indexes of its limits in
+    /// [`Settings::used`]. Asks the store at most once. Whether the request passes or not, `quotas` gets what the
+    /// answer tells the client, and `traced` gets the decisions for the request's span, if it has one.
     ///
     /// If this future is dropped while the request waits, what was taken goes back. Once the request has passed, what
     /// it took is spent, except for what the returned permit holds. The permit must be held until the response has
@@ -287,7 +293,7 @@ impl Throttle {
         self.kept.keep(self.worker, (&spec.name, key.shown()), (now, told), write);
     }
 
-    /// The request, which the limit at the index `by` refuses.
+    /// The rejected request. `by` is the index of the limit that the answer and the log name.
     fn rejected<'l, 'r, 'p>(
         &self,
         request: LimitedRequest<'r, 'p>,

@@ -112,8 +112,8 @@ impl Permit {
         self.0.iter().filter_map(lease).min()
     }
 
-    /// Notes a whole answer at once: its status, and the bytes of its body if they are known. `used` knows what a limit
-    /// counted in the end.
+    /// Notes a whole answer at once: its status, and the bytes of its body if they are known. `used` returns what a
+    /// limit counted in the end.
     pub(super) fn answered_with(
         &mut self,
         status: Option<StatusCode>,

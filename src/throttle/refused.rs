@@ -40,7 +40,7 @@ pub enum Refused<'p> {
         retry_after: Option<Duration>,
         /// The answer to the client, as that limit or the file's default has it.
         answer: &'p Arc<AnswerSpec>,
-        /// What the answer tells of it.
+        /// What the answer tells about the rejection.
         rejection: Box<ToldRejection>,
     },
     /// Too many requests wait for their end.
@@ -51,7 +51,7 @@ pub enum Refused<'p> {
     StoreUnavailable,
 }
 
-/// What the answer to a rejected request tells of the rejection.
+/// What the answer tells about a rejection.
 #[derive(Clone, Copy, Debug)]
 pub struct ToldRejection {
     pub(crate) id: Uuid,

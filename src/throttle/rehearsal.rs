@@ -159,7 +159,7 @@ impl Rehearsal {
         }
     }
 
-    /// Sets other figures for a key, whose text is as in Redis. They hold until they are ended.
+    /// Sets other figures for a key, until the override is ended. `key` is the key's text in Redis.
     pub(crate) fn set_override(&self, spec: &LimitSpec, key: String, wanted: WantedFigures) {
         let (limit, sources) = (spec.name.to_string(), store::sources(spec));
         let (reason, ends, is_ban) = (None, None, false);

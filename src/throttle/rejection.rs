@@ -29,33 +29,33 @@ use crate::store::{Claim, Decider};
 /// The most bytes of a key that are kept.
 pub(crate) const MOST_OF_KEY: usize = 256;
 
-/// A request that its limits do not let pass, before anybody is told.
+/// A request that its limits do not let pass. It is not logged or answered yet.
 #[derive(Clone, Copy)]
 pub(super) struct RejectedRequest<'l, 'r, 'p> {
     pub(super) request: LimitedRequest<'r, 'p>,
     pub(super) now: Now,
-    /// Its limits, in the route's order.
+    /// The limits of the request, in the route's order.
     pub(super) limits: &'l [RequestLimit<'p>],
     /// The index in `limits` of the limit that the log names.
     pub(super) by: usize,
-    /// The answer settings of this limit.
+    /// The answer settings of the limit `by`.
     pub(super) answer: &'p Arc<AnswerSpec>,
     pub(super) id: Uuid,
     pub(super) wait: RejectedWait,
 }
 
-/// What is kept of a request that its limits did not let pass. It takes 2.2 KiB at most, whatever the client sent, and
-/// 200 bytes more for each further limit that refused.
+/// What is kept of a rejected request. It takes at most 2.2 KiB, and 200 bytes more for each further limit that
+/// refused. Long texts of the client are cut.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rejection {
-    /// The number among the rejections of its worker.
+    /// The number of the rejection. Each worker counts its own.
     pub(super) number: u64,
     /// A UUID of version 7. Its time is the time of day of the rejection.
     pub(crate) id: Uuid,
     pub(crate) now: Now,
     /// The hash of the limit that the log names, and of the key.
     pub(crate) hash: u64,
-    /// What the limits have said that refuse, in the route's order.
+    /// The decisions of the limits that refused, in the route's order.
     pub(crate) limits: SmallVec<[KeptDecision; 1]>,
     /// The index in `limits` of the limit that the log names.
     pub(super) by: usize,
@@ -64,13 +64,13 @@ pub(crate) struct Rejection {
     pub(crate) client: Option<IpAddr>,
     /// Where the figures come from: `file`, `plan`, `override` or `ban`.
     pub(crate) source: &'static str,
-    /// The start of the key as stores have it.
+    /// The start of the key, in the form that it has in Redis.
     pub(super) key: Vec<u8>,
     pub(crate) method: String,
-    /// Without the query.
+    /// The path, without the query.
     pub(crate) path: String,
     pub(crate) route: String,
-    /// Empty if there is none.
+    /// The request ID. Empty if there is none.
     pub(crate) request_id: String,
     /// The name of the key's owner. Empty if there is none.
     pub(crate) name: String,
@@ -96,7 +96,7 @@ pub(crate) struct KeptDecision {
     /// With the figures that decided.
     pub(crate) ask: Ask,
     pub(crate) decision: Decision,
-    /// Who decided, in a word.
+    /// A word for who decided.
     pub(crate) store: &'static str,
 }
 
@@ -105,8 +105,8 @@ impl<'l, 'p> RejectedRequest<'l, '_, 'p> {
         &self.limits[self.by]
     }
 
-    /// The limits that refuse, each with its index. If the process ends before those who wait may go, these are the
-    /// limits that hold the request.
+    /// The limits that refuse, each with its index. If the process ends while the request waits, these are the limits
+    /// that hold the request.
     fn refusing(&self) -> impl Iterator<Item = (usize, &'l RequestLimit<'p>)> + use<'l, 'p> {
         let is_held = !self.by().rejects();
         let refuses = move |limit: &RequestLimit<'_>| match is_held {
@@ -124,7 +124,7 @@ impl<'l, 'p> RejectedRequest<'l, '_, 'p> {
         Refused::Throttled { limit, retry_after: self.wait.told, answer, rejection }
     }
 
-    /// Writes what is kept of the request over an older rejection.
+    /// Overwrites an older rejection with this one.
     pub(super) fn write(&self, kept: &mut Rejection) {
         let (limit, view) = (self.by(), self.request.view);
         (kept.id, kept.now, kept.wait) = (self.id, self.now, self.wait);
@@ -154,15 +154,16 @@ impl<'l, 'p> RejectedRequest<'l, '_, 'p> {
             (&mut kept.request_id, view.id.unwrap_or_default(), 128),
             (&mut kept.name, limit.name().unwrap_or_default(), 64),
         ] {
-            // Clients choose most of these texts.
+            // Clients choose most of these texts, so their length is bounded.
             own.clear();
             own.push_str(start(text, most));
         }
     }
 
-    /// What a limit said.
+    /// The decision of a limit, in the form that is kept.
     fn decided(&self, claim: &Claim<'_>, decision: Decision, by: Decider) -> KeptDecision {
-        // No part of the settings is kept: they would outlive a reload, with all overrides.
+        // A part of the settings must not be kept: it would keep old settings and all their overrides alive after a
+        // reload.
         let spec = &**claim.spec;
         let outcome = match decision.outcome {
             outcome @ Outcome::Reject { .. } => outcome,
@@ -190,9 +191,9 @@ impl Rejection {
         self.limits.get(self.by)
     }
 
-    /// The start of the key as stores have it.
+    /// The start of the key, in the form that it has in Redis.
     pub(crate) fn key(&self) -> &str {
-        // The bound may cut a character.
+        // The cut may be inside a character.
         self.key.utf8_chunks().next().map_or("", |chunk| chunk.valid())
     }
 

@@ -52,12 +52,12 @@ impl Throttle {
         self.metrics.decided(None, failed);
     }
 
-    /// Logs that a limit rejects the request, and counts the rejections by all limits, also towards bans.
+    /// Logs the rejection by one limit. Counts the rejections by all limits, also for bans.
     pub(super) fn tell_rejected(&self, rejected: &RejectedRequest<'_, '_, '_>) {
         let RejectedRequest { limits, by, id, wait, request, .. } = *rejected;
         let LimitedRequest { view, now, .. } = request;
         for (index, limit) in limits.iter().enumerate().filter(|(_, limit)| limit.rejects()) {
-            // The log line about the request names only the limit `by`.
+            // The log line names only the limit `by`.
             if index != by
                 && let Some(outcome) = limit.outcome()
             {

@@ -102,7 +102,8 @@ fn note_repeated(opens: &mut [&mut OpenDecision<'_>]) {
     }
 }
 
-/// Whether figures are stricter than others of the same bucket: the smaller size, or the slower of two of one size.
+/// Whether `one` is stricter than `other` for the same bucket. The smaller size is stricter. If the sizes are equal,
+/// the slower rate is.
 fn is_stricter(one: Algorithm, other: Algorithm) -> bool {
     let [one, other] = [one, other].map(|it| (it.capacity(), it.per_second()));
     one < other

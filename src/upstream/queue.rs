@@ -87,14 +87,14 @@ pub(crate) struct QueueError {
 }
 
 impl QueueState {
-    /// After which time the answer is slow.
+    /// The time after which the answer to this request is slow.
     fn goal(&self, by: &RequestOrigin) -> Micros {
-        // With a number the goal says nothing.
+        // If `max_requests` is a number, a route's goal has no effect.
         let goal = self.rule.goal.map(|goal| by.slower_than.unwrap_or(goal.slower_than));
         goal.map_or(SECOND, micros)
     }
 
-    /// Whether a request may go as far as its body is concerned.
+    /// Whether the limit for uploads lets this request be sent.
     fn allows(&self, by: &RequestOrigin) -> bool {
         by.uploads.is_none_or(|client| self.uploads.allow(client, self.rule.bound()))
     }
@@ -155,7 +155,7 @@ impl RequestQueue {
         }
     }
 
-    /// After a reload. `goals` are those of the routes that have their own.
+    /// Takes new settings after a reload. `goals` are the goals of the routes that have their own.
     pub(crate) fn reload(self: &Arc<Self>, spec: &UpstreamSpec, goals: Vec<(Arc<str>, Duration)>) {
         let Some(new) = spec.max_requests else { return };
         self.happens(|state, now| {
@@ -177,7 +177,8 @@ impl RequestQueue {
         micros(self.began.elapsed())
     }
 
-    /// Something happens, and all that follows from it, under one lock. Those who may go then go.
+    /// Handles an event and its changes under one lock. Then lets requests go while there is room. The lock is taken
+    /// anew for each of them.
     fn happens(self: &Arc<Self>, event: impl FnOnce(&mut QueueState, Micros)) {
         let mut guard = self.state.lock();
         let (state, now) = (&mut *guard, self.now());
@@ -195,12 +196,12 @@ impl RequestQueue {
             let Some(UpstreamWaiter { by, give }) = state.next(now) else { return };
             let entered = self.begin(&mut state, by, Some(now));
             drop(state);
-            // If the request has left just now, its permits are dropped here, and the next request gets them.
+            // If the request was given up just now, its permits are dropped here. Then the next request gets them.
             let _ = give.send(Ok(entered));
         }
     }
 
-    /// What follows from what the rule has changed.
+    /// Applies the changes that the rule made: reports them, and updates whether a limit is in force.
     #[cold]
     fn changed(&self, state: &mut QueueState, now: Micros) {
         for change in mem::take(&mut state.rule.changes) {
@@ -212,10 +213,10 @@ impl RequestQueue {
         self.is_bound.store(state.rule.bound().is_some(), Ordering::Relaxed);
     }
 
-    /// A permit, if the request need not wait for it.
+    /// Gives the request its permits, if it need not wait.
     ///
     /// # Errors
-    /// If it must.
+    /// If the request must wait. It is handed back.
     pub(super) fn enter(self: &Arc<Self>, by: RequestOrigin) -> Result<Entered, RequestOrigin> {
         let mut state = self.state.lock();
         let has_room = state.turns.is_empty() && state.rule.has_room(state.in_flight);
@@ -261,7 +262,7 @@ impl RequestQueue {
             self.keep_time(state);
         });
         self.waits.notify_one();
-        // The queue lives as long as this, and drops nobody without an answer.
+        // This error is never seen: the queue lives as long as this call, and answers every waiting request.
         let gone = QueueError { has_waited: true, retry_after: Duration::from_secs(1) };
         given.await.unwrap_or(Err(gone))
     }

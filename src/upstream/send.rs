@@ -218,7 +218,7 @@ impl Upstream {
         if response.status().is_server_error() {
             server.state.annotate(|notes| notes.answers_5xx += 1);
         }
-        // To a gRPC client it is 200, without a body.
+        // A gRPC client gets this answer as a 200 without a body.
         let may_refuse = response.status() == StatusCode::SERVICE_UNAVAILABLE
             || response.status() == StatusCode::OK && response.body().is_end_stream();
         let is_refusal = may_refuse && response.headers().contains_key(TIDEGATE_OVERLOAD);

@@ -83,7 +83,7 @@ fn in_process() {
     tell(ways.map(|(name, _)| name), &rounds);
 }
 
-/// The medians of the rounds, and of their ratios to the first way of the same round.
+/// Prints for each way the median of its rounds, and the median of its ratios to the first way in the same round.
 fn tell<const N: usize>(names: [&str; N], rounds: &[Vec<u64>; N]) {
     for (name, of_way) in names.into_iter().zip(rounds) {
         let ratio = |(one, first): (&u64, &u64)| 100 * one / first;
@@ -184,7 +184,8 @@ impl Server {
 
     async fn connection(&self) -> MultiplexedConnection {
         let url = format!("redis+unix://{}", self.folder.join("socket").display());
-        // redis-rs gives a call half a second. On a machine that is busy, a call may take longer, and the run would end.
+        // redis-rs allows half a second for a call. On a busy machine a call may take longer, and then the run would
+        // end.
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
         loop {
             let client = redis::Client::open(url.as_str()).unwrap();

@@ -70,8 +70,8 @@ impl Quotas {
         retry_after.into_iter().chain(fields.into_iter().filter(|(_, value)| !value.is_empty()))
     }
 
-    /// The body of a 429, as `application/problem+json` and as the proxy writes it, but for `instance`: it names the
-    /// limits that refuse, and `detail` is a sentence for the person who reads it.
+    /// The body of a 429, as `application/problem+json`. The proxy writes the same body, and adds `instance`. The body
+    /// names the limits that refuse. `detail` is a sentence for a person.
     pub fn problem(&self) -> String {
         let refusing = || self.charged.iter().filter(|it| !it.decision.outcome.passes());
         let told = refusing().next().map(|Charged { limit, is_keyed, ask, .. }| {

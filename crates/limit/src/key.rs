@@ -36,7 +36,7 @@ impl Key {
         Self::of_parts(values.into_iter().map(|value| (0, value)))
     }
 
-    /// The key of these values in this order, each with the index of its alternative, from 0.
+    /// The key with these values, in this order. Each value comes with the index of its alternative, from 0.
     pub fn of_parts<V: AsRef<[u8]>>(parts: impl IntoIterator<Item = (usize, Option<V>)>) -> Self {
         let mut builder = KeyBuilder::default();
         for (index, value) in parts {

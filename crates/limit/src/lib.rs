@@ -18,15 +18,14 @@
 //! # }
 //! ```
 //!
-//! # The map
-//! A service needs [`Limits`], [`Limit`], [`Charge`] and [`Answer`], with the feature `redis` [`RedisLimits`], and with
-//! `tower` [`LimitLayer`]. The other modules are the core, by which the proxy tidegate counts too. They are not shown
-//! here, and may change with each release:
+//! # The map A service needs [`Limits`], [`Limit`], [`Charge`] and [`Answer`], with the feature `redis`
+//! [`RedisLimits`], and with `tower` [`LimitLayer`]. The other modules are the core, and the proxy tidegate uses them
+//! too. They are not shown here, and may change with each release:
 //! - A limiter is a function of figures, state, cost and time. `algorithm` has the limiters, and `decide` joins the
 //!   limits of a request. All numbers are whole.
 //! - Two places apply these functions atomically: `memory` is a table of buckets in the process, and `call` is the
 //!   script for Redis, whose buckets `stored` names.
-//! - `quota` writes what a client is told in figures, and `sentence` what it is told in words.
+//! - `quota` writes the header fields for a client, and `sentence` the words for a person.
 //!
 //! Only `memory` locks, only [`now`] reads a clock, and only [`RedisLimits`] and [`LimitLayer`] wait.
 #![cfg_attr(not(feature = "redis"), allow(rustdoc::broken_intra_doc_links))]

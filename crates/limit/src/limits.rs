@@ -107,13 +107,13 @@ impl Limits {
         self.table.memory.keys()
     }
 
-    /// The charges, as the limits are asked about them.
+    /// Turns the charges into questions to their limits.
     pub(crate) fn quotas<'c>(
         &self,
         charges: impl IntoIterator<Item = Charge<'c>>,
     ) -> Result<Quotas, ChargeError> {
         let charges = charges.into_iter();
-        // In a vector: so large values cost less on the heap than to be moved.
+        // A vector, because values of this size are cheaper on the heap than to move.
         let mut all: Vec<Charged> = Vec::with_capacity(charges.size_hint().0);
         for Charge { limit: name, key, is_keyed, cost } in charges {
             let known = self.table.limits.iter().find(|(known, _)| known.as_str() == name);

@@ -55,8 +55,8 @@ impl QuotaFigures {
 /// A field's value while it is written. The text of two limits mostly fits without the heap.
 pub type QuotaText = SmallVec<[u8; 96]>;
 
-/// The values of `ratelimit-policy` and of `ratelimit`, with a member for each limit: its name, its figures, and whether
-/// it lets the request pass. `retry_after` is the wait of a rejected client.
+/// The values of `ratelimit-policy` and of `ratelimit`. Each has a member for each limit. A limit comes with its name,
+/// its figures, and whether it lets the request pass. `retry_after` is the wait of a rejected client.
 pub fn quota_fields<'n>(
     quotas: impl Iterator<Item = (&'n Name, QuotaFigures, bool)>,
     retry_after: Option<u64>,

@@ -67,8 +67,9 @@ impl Limits {
 }
 
 impl RedisCall {
-    /// The command, an `EVALSHA`. Its answer is bytes, for [`RedisCall::read`]. If Redis answers with `NOSCRIPT`, it has
-    /// to be told [`REDIS_SCRIPT`](crate::REDIS_SCRIPT) by `SCRIPT LOAD`. For another client than redis-rs, `Cmd::args_iter` has the arguments.
+    /// The command, an `EVALSHA`. Its answer is bytes, for [`RedisCall::read`]. If Redis answers with `NOSCRIPT`, load
+    /// [`REDIS_SCRIPT`](crate::REDIS_SCRIPT) with `SCRIPT LOAD`. For a client other than redis-rs, `Cmd::args_iter` has
+    /// the arguments.
     pub fn command(&self) -> Cmd {
         self.call(Verb::Take, &self.quotas.charged).command()
     }

@@ -1,27 +1,27 @@
-//! What a rejection says in words: which limit, what it counts by, its figures, and the wait.
+//! The words of a rejection: the limit, its key, its figures, and the wait.
 
 use crate::algorithm::Algorithm;
 use crate::name::Name;
 use crate::rate::Rate;
 
-/// The largest units first, each with its seconds.
+/// The units of time with their seconds, the largest first.
 const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")];
 
-/// The names of the intervals that have one.
+/// The intervals that have a name.
 const NAMED: [(u64, &str); 5] =
     [(604_800, "week"), (86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second")];
 
 const SECOND: u64 = 1_000_000;
 
-/// What a limit without a key counts by.
+/// In place of a key, for a limit without one.
 pub const EVERYONE: &str = "for everyone together";
 
-/// Names the limit, what it counts by (`by address`, or [`EVERYONE`]) and its figures in words.
+/// Describes a limit: its name, its key (`by address`, or [`EVERYONE`]), and its figures.
 pub fn of_limit(name: &Name, by: &str, figures: &str) -> String {
     format!("Limit \"{}\" counts {by}: {figures}. ", name.limit())
 }
 
-/// The sentence about the wait, after what is told of the limit. `None` is for ever.
+/// The description of the limit, then the sentence about the wait. If `seconds` is `None`, the request never passes.
 pub fn with_wait(limit: Option<String>, seconds: Option<u64>) -> String {
     let limit = limit.unwrap_or_default();
     match seconds {
@@ -67,7 +67,7 @@ pub fn in_words(figures: &Algorithm) -> String {
     }
 }
 
-/// `5 a second`, `100 in 10 minutes`.
+/// A rate in words: `5 a second`, `100 in 10 minutes`.
 fn speed(rate: Rate) -> String {
     let (count, micros) = (rate.count(), rate.interval());
     match named(micros) {
@@ -77,12 +77,12 @@ fn speed(rate: Rate) -> String {
     }
 }
 
-/// The name of an interval.
+/// The name of an interval. `None` if it has no name.
 fn named(micros: u64) -> Option<&'static str> {
     NAMED.iter().find(|(seconds, _)| seconds * SECOND == micros).map(|(_, name)| *name)
 }
 
-/// `10 seconds`, `2 hours`, `250 ms`: in the largest unit of which it is a whole number.
+/// A time in one unit, the largest that divides it: `10 seconds`, `2 hours`, `250 ms`.
 fn long_time(micros: u64) -> String {
     let found = NAMED.iter().find(|(seconds, _)| micros.is_multiple_of(seconds * SECOND));
     found.map_or_else(|| time(micros), |(s, name)| format!("{} {name}s", micros / (s * SECOND)))

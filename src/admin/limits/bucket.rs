@@ -145,7 +145,7 @@ fn ask<'r>(spec: &'r LimitSpec, key: &'r BucketKey, algorithm: Algorithm) -> Buc
     BucketAsk { spec, key, ask: Ask::for_one(algorithm) }
 }
 
-/// The milliseconds for which such a request is held. `None` if it is rejected.
+/// The milliseconds for which a request with this outcome is held. `None` if it is rejected.
 fn held_for(outcome: Outcome) -> Option<u64> {
     match outcome {
         Outcome::Allow => Some(0),

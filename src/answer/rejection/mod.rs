@@ -111,8 +111,7 @@ impl Rejections {
 
 impl<'r> RejectionContent<'r> {
     /// The answer to a rejection. `spec` has the answer settings of the limit that decides, `default` those for limits
-    /// without their own. `retry_after` is the wait that the client is told, `figures` those of the first limit that
-    /// refuses.
+    /// without their own. `retry_after` is the wait in the answer. `figures` belong to the first limit that refuses.
     pub(super) fn new(
         protocol: Protocol,
         [spec, default]: [&'r Arc<AnswerSpec>; 2],
@@ -159,7 +158,7 @@ struct CachedAnswer {
     answer: ComposedAnswer,
 }
 
-/// An answer with [`NO_ID`] in place of its ID, and where that stands in the body and in gRPC's message.
+/// An answer that has [`NO_ID`] in place of its ID, with the positions of that text in the body and in gRPC's message.
 #[derive(Debug)]
 struct ComposedAnswer {
     answer: OwnResponse,

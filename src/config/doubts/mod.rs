@@ -225,7 +225,7 @@ impl Sections<'_> {
         }
     }
 
-    /// Limits in `usage` of which a client has more than one bucket.
+    /// Warns of a limit in `usage` if one client may have several of its buckets.
     fn usage_of_many_buckets(&self) {
         for used in self.routes.iter().flat_map(|route| &route.usage) {
             let Some(Named { name, value: Some(limit), .. }) = self.limits.get(used.limit) else {

@@ -1,5 +1,5 @@
-//! Doubts about limits that stop preflights: the requests by which a browser asks the API whether a page of another
-//! origin may send its own (Fetch standard, "CORS-preflight request"). A page is not told why one of them failed.
+//! Doubts about limits that stop preflights. A browser sends a preflight to ask the API whether a page of another
+//! origin may send a request (Fetch standard, "CORS-preflight request"). The page never learns why a preflight failed.
 
 use std::collections::HashSet;
 
@@ -12,13 +12,13 @@ use crate::limit::Mode;
 use crate::request::key::{KeySource, Missing};
 
 impl Sections<'_> {
-    /// Limits that count preflights, or refuse them because they lack a part of the key.
+    /// Warns of limits that count preflights, or refuse them because a preflight lacks a part of the key.
     pub(super) fn counted_preflights(&self) {
         if self.cors.is_none() {
             return;
         }
         let path = |route: &RouteDraft| Some(route.pattern.as_ref()?.as_str().to_owned());
-        // A route for preflights alone has limits that are meant for them.
+        // If a route takes only preflights, its limits are meant for them.
         let own = self.routes.iter().filter(|it| it.conditions.methods == [Method::OPTIONS]);
         let own: HashSet<_> = own.filter_map(path).collect();
         // A preflight has none of the page's headers.
@@ -54,7 +54,8 @@ impl Sections<'_> {
     }
 }
 
-/// Whether a preflight lacks this part of a key: it has no credentials, and none of a page's own headers.
+/// Whether a preflight lacks this part of a key. A preflight has no credentials, and none of the headers that the page
+/// sets.
 fn is_absent(source: &KeySource) -> bool {
     match source {
         KeySource::Header(name) => !matches!(name.as_str(), "accept" | "origin" | "user-agent"),

@@ -53,7 +53,7 @@ pub(crate) struct ClientConnection {
     switched: RefCell<Option<Box<Switched>>>,
     /// What the client has sent in place of a request, where hyper's error does not say it.
     pub(crate) head_fault: Cell<Option<&'static str>>,
-    /// Whose page may read the answer to a request that has panicked, until it is answered.
+    /// The origin whose page may read the answer if the request panics. It is kept until the request is answered.
     pub(crate) origin_of_panic: RefCell<Option<Box<HeaderValue>>>,
 }
 

@@ -44,7 +44,7 @@ const SHARDS: usize = 16;
 #[derive(Clone, Copy)]
 pub(crate) struct ThrottleEvent<'e> {
     pub(crate) limit: &'e Name,
-    /// The [`key_hash`](crate::observe::key_hash) of the key. Events with different ones are counted apart.
+    /// The [`key_hash`](crate::observe::key_hash) of the key. Events with different hashes are counted separately.
     pub(crate) key: u64,
     /// The key as the log shows it. It is formatted only if a line or a new entry needs it.
     pub(crate) shown: &'e dyn Display,

@@ -86,9 +86,9 @@ pub(crate) struct LimitDecision {
     pub(crate) at: Instant,
     /// The limit's name, or its candidate's.
     pub(crate) limit: Name,
-    /// The key as in Redis, for the access line. No span has it.
+    /// The key, in the form that it has in Redis. Only the access line shows it, no span does.
     pub(crate) key: String,
-    /// What the request was to take.
+    /// The cost that the limit was asked for.
     pub(crate) cost: u64,
     /// Whether the limit enforces, or is only tried.
     pub(crate) mode: Mode,

@@ -85,7 +85,7 @@ impl RecordDraft {
         self.record.headers.push(name.to_owned(), value.logged());
     }
 
-    /// Sets what limits counted, from an access line of tidegate.
+    /// Sets what the limits counted. `line` is an access line of tidegate.
     pub(super) fn set_counts(&mut self, line: &Map<String, Value>) {
         self.record.counted = LoggedCounts::of(line);
     }
@@ -208,7 +208,7 @@ impl RecordDraft {
             None => record.query = Logged::Absent,
         }
         let headers = &mut record.headers;
-        // tidegate writes the line at the end of a request, and its limits decided at the begin.
+        // tidegate writes the line when the request ends, but the limits decided when it began.
         if is_ours && let Some(duration) = record.duration {
             let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
             record.time = record.time.plus_signed(-micros);

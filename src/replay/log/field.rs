@@ -33,7 +33,7 @@ pub(super) enum LogField {
     Bytes,
     /// How long the request took. The number is for a value without a unit: how many of its units make a second.
     Duration(u32),
-    /// The same, from sending the request to the head of the API's answer.
+    /// The time from sending the request to the head of the API's answer, in the same units.
     ToHead(u32),
     /// Why tidegate refused the request.
     Refusal,

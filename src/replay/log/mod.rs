@@ -5,7 +5,7 @@
 //! runtime has put around a line. A [`format::Format`] says how the line is read. There are two readers: a [`template`]
 //! for lines of text, also for the combined format and for AWS's load balancer, and `json` for objects. Both put each
 //! value that they find into a `draft::RecordDraft`, as a `LogField`. `field` has the table of all names. The draft
-//! decides which of several times or addresses of a line counts. `told` reads what only tidegate's own lines say.
+//! decides which of several times or addresses of a line counts. `told` reads the values that only tidegate logs.
 
 mod address;
 pub mod container;

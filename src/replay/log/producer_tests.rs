@@ -6,7 +6,7 @@ use super::format::Format;
 use super::testing::read;
 use crate::request::network::canonical_address;
 
-/// In the format that each line's beginning shows.
+/// Each line is read in the format that its beginning shows.
 #[test]
 fn the_lines_of_each_server_are_read() {
     let text = include_str!("lines.txt").lines();

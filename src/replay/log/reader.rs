@@ -100,7 +100,7 @@ impl LogReader {
         Some((process, rest.get(..end)?.parse().ok()?))
     }
 
-    /// What the present line says about the decisions after it, with its time, if it is another line of tidegate.
+    /// If the present line is a change that tidegate logged: its time, and the change.
     pub(super) fn change(&self) -> Option<(Timestamp, ToldChange)> {
         let line = String::from_utf8_lossy(&self.line);
         ToldChange::read(&container::unwrapped(&line).ok()?)

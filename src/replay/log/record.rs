@@ -126,11 +126,11 @@ pub struct LogRecord {
     pub bytes: Option<u64>,
     /// How long the request took.
     pub duration: Option<Duration>,
-    /// What the limits of a tidegate counted.
+    /// What the limits counted, if tidegate wrote the line.
     pub counted: Option<Box<LoggedCounts>>,
     /// How long the API took, from sending the request to the head of the answer.
     pub to_head: Option<Duration>,
-    /// Whether it is a line of tidegate about a request that it refused.
+    /// Whether tidegate wrote the line and refused the request.
     pub is_refused: bool,
 }
 

@@ -41,11 +41,11 @@ pub struct SortedLogs {
     pub(crate) order: LogOrder,
     /// The numbers that tidegate gave to its lines.
     pub(crate) gaps: LineGaps,
-    /// The changes before the last request that nobody has taken yet.
+    /// The changes that came before the last request. The caller empties this list.
     pub(crate) changes: Vec<ToldChange>,
 }
 
-/// What a line that waits says.
+/// The content of a waiting line.
 enum LineContent {
     Request(Box<LogRecord>),
     Change(Box<ToldChange>),

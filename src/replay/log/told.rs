@@ -1,5 +1,4 @@
-//! What tidegate's own lines say beside the usual values of an access log: what was counted of a request, and what
-//! changed how limits decide.
+//! Values that only tidegate logs: what the limits counted of a request, and the changes to the limits.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +9,13 @@ use super::time;
 use crate::limit::time::Timestamp;
 use crate::settings::WantedFigures;
 
-/// What an access line says that limits counted, by the names of the limits.
+/// What the limits counted of one request, by the names of the limits. An access line has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct LoggedCounts {
-    /// The keys as in Redis.
+    /// The keys, in the form that they have in Redis.
     #[serde(default)]
     pub keys: BTreeMap<String, String>,
-    /// What the request took in the end. For a rejected one: what it asked for.
+    /// The tokens that the request took in the end. If it was rejected: the tokens that it asked for.
     #[serde(default)]
     pub costs: BTreeMap<String, u64>,
     /// The request's plan.
@@ -27,17 +26,17 @@ pub struct LoggedCounts {
     pub reason: Option<String>,
 }
 
-/// A line that says how limits decide from its time on.
+/// A logged change. The limits decide by it from the line's time on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ToldChange {
-    /// A file is in force: the `key` of each of its limits, and the part of a request that says its plan.
+    /// A file came into force. These are the `key` of each limit, and the part of a request that gives its plan.
     File { counts_by: BTreeMap<String, Vec<String>>, plans_by: Option<String> },
-    /// An override was set. The key's text is as the log shows it.
+    /// An override was set. `key` is the text in the log.
     OverrideSet {
         limit: String,
         key: String,
         wanted: WantedFigures,
-        /// In whole seconds.
+        /// The end of the override, in whole seconds.
         until: Option<Timestamp>,
     },
     /// An override has ended.
@@ -45,7 +44,8 @@ pub(crate) enum ToldChange {
 }
 
 impl LoggedCounts {
-    /// The part of the request that its limits could not count, if they refused it for that. Then they counted nothing.
+    /// The part of the request that the limits could not read, if that is why they refused it. Then they counted
+    /// nothing.
     pub(crate) fn refused_part(&self) -> Option<&'static str> {
         match self.reason.as_deref()? {
             "missing_key" | "bad_key" | "invalid_token" | "no_keys" => Some("key"),
@@ -54,7 +54,7 @@ impl LoggedCounts {
         }
     }
 
-    /// What an access line of tidegate says. `None` if it is of a version that did not say it.
+    /// Reads an access line of tidegate. `None` if an older version wrote it, without these values.
     pub(super) fn of(line: &Map<String, Value>) -> Option<Box<Self>> {
         line.get("process")?;
         Self::deserialize(line).ok().map(Box::new)
@@ -62,7 +62,7 @@ impl LoggedCounts {
 }
 
 impl ToldChange {
-    /// What another line of tidegate says, with its time.
+    /// Reads a line about a change, with its time. `None` for every other line.
     pub(super) fn read(line: &str) -> Option<(Timestamp, Self)> {
         #[derive(Deserialize)]
         struct Line {

@@ -9,35 +9,35 @@ use crate::replay::log::LogRecord;
 use crate::replay::report::{counted, percent, printable, share};
 use crate::settings::Settings;
 
-/// The durations, in milliseconds, of which the double may be a goal.
+/// Durations in milliseconds. A suggested goal is twice one of them.
 const STEPS: [u64; 21] = [
     1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 300, 500, 1_000, 2_000, 3_000, 5_000, 10_000, 20_000,
     30_000, 50_000, 100_000,
 ];
 
-/// With fewer durations a route gets no goal.
+/// A route with fewer durations than this gets no goal.
 const ENOUGH: u64 = 1_000;
 
-/// Where a duration of a log comes from. The first one that a route has counts.
+/// The sources of a duration in a log. If a route has both, the first one counts.
 const SOURCES: [&str; 2] = ["from sending to the answer's head", "of the whole requests"];
 
 /// A search for the goals of an upstream's routes.
 pub(crate) struct SuggestedGoals<'p> {
     judge: Judge<'p>,
     upstream: (usize, &'p str),
-    /// By the route's index, for each of [`SOURCES`].
+    /// The durations by the route's index, for each of [`SOURCES`].
     routes: BTreeMap<usize, [LoggedDurations; 2]>,
 }
 
 #[derive(Clone, Copy, Default)]
 struct LoggedDurations {
     count: u64,
-    /// How many were longer than each of [`STEPS`].
+    /// How many durations were longer than each of [`STEPS`].
     longer: [u64; STEPS.len()],
 }
 
 impl<'p> SuggestedGoals<'p> {
-    /// `None` if the file has no such upstream.
+    /// A search in which nothing is counted yet. `None` if the file has no such upstream.
     pub(crate) fn new(settings: &'p Settings, upstream: &str) -> Option<Self> {
         let (index, spec) =
             (0..).zip(&settings.upstreams).find(|(_, it)| it.name.as_str() == upstream)?;
@@ -45,7 +45,8 @@ impl<'p> SuggestedGoals<'p> {
         Some(Self { judge: Judge::new(settings, &[]), upstream, routes: BTreeMap::new() })
     }
 
-    /// Adds the log's next request. What the proxy or the server answered for the API says nothing about it.
+    /// Adds the log's next request. Answers that the proxy or the server made are left out: they say nothing about the
+    /// API.
     pub(crate) fn request(&mut self, record: &LogRecord) {
         let status = record.status.map_or(0, |status| status.as_u16());
         let is_own = record.is_refused || matches!(status, 429 | 499 | 502..=504);
@@ -66,7 +67,7 @@ impl<'p> SuggestedGoals<'p> {
     /// The goals, as a part of a file, with the reasons in comments.
     ///
     /// # Errors
-    /// If there is none. The text says why.
+    /// If there is no goal. The text says why.
     pub(crate) fn file(&self) -> Result<String, String> {
         let (mut routes, mut longest) = (String::new(), None);
         for (route, sources) in &self.routes {

@@ -1,9 +1,10 @@
 //! Finds the smallest limits that would have touched few keys of a log: `tidegate suggest`.
 //!
 //! `demand` has a list of rates. For each key and rate it keeps the smallest burst with which no request of the key
-//! would have been rejected. A limit touches a key if it rejects one of the key's requests. These are exactly the
-//! keys that need a larger burst than the limit has, because buckets differ only after the first rejection.
-//! Therefore the burst for each rate is a quantile over the keys. `wanted` has the file around the limits. `goal` finds goals for `max_requests` instead.
+//! would have been rejected. A limit touches a key if it rejects one of the key's requests. These are exactly the keys
+//! that need a larger burst than the limit has, because buckets differ only after the first rejection. Therefore the
+//! burst for each rate is a quantile over the keys. `wanted` writes the file around the limits. `goal` finds goals for
+//! `max_requests` instead.
 
 mod demand;
 mod goal;

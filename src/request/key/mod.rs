@@ -87,10 +87,10 @@ pub struct View<'r> {
     pub has_end: bool,
     /// Whether a limit may hold the request. Otherwise a request that would be held is refused.
     pub may_wait: bool,
-    /// The cost of the request for each bucket, in place of the limits' `cost`. A cost that the route names is
-    /// multiplied by it. With 0 the request asks about one token, or about the route's cost, and takes none.
+    /// A cost that replaces the limits' `cost`. If the route sets a cost, this number multiplies the route's cost. With
+    /// 0, the request takes nothing, and asks about one token or about the route's cost.
     pub cost: Option<u64>,
-    /// What a log says of the request, in a replay.
+    /// In a replay: what limits counted of the logged request.
     pub counted: Option<&'r CountedRequest>,
 }
 

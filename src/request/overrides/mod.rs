@@ -36,7 +36,7 @@ pub(crate) struct Part {
 /// network before a shorter one, and `Any` last. Parts are compared from the left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyOverrides<T> {
-    /// The entries by shape, the most specific shape first. Limits with other costs share them.
+    /// The entries by shape, the most specific shape first. The copies of a limit with other costs share the entries.
     shapes: BTreeMap<Vec<PartShape>, Arc<HashMap<String, T>>>,
 }
 

@@ -60,7 +60,7 @@ pub(crate) fn sources(spec: &LimitSpec) -> Vec<String> {
 #[derive(Clone)]
 pub(in crate::store) struct KnownOverride {
     pub(in crate::store) entry: Arc<RunningOverride>,
-    /// `None` if its limit cannot use it.
+    /// The override as its limit uses it. `None` if the limit cannot use it.
     pub(super) in_force: Option<InForce>,
     /// Its end by this process's clock.
     pub(super) ends: Option<Instant>,
@@ -101,7 +101,7 @@ pub(super) struct InForce {
 #[derive(Clone, Debug)]
 pub(crate) struct RunningFigures {
     pub(crate) figures: Figures,
-    /// How long the ban still lasts. `None` for an override that is no ban.
+    /// How long the ban still lasts. `None` if the override is not a ban.
     pub(crate) banned: Option<Duration>,
 }
 

@@ -47,7 +47,7 @@ const SURELY_ENDED: Duration = Duration::from_secs(1);
 pub(super) struct RunningOverrides {
     /// The limits of the last reload and their candidates.
     limits: RwLock<HashMap<Name, Arc<LimitSpec>>>,
-    /// How many overrides are in force. If none is, a request only reads this number.
+    /// How many overrides are in force. If there is none, a request reads only this number.
     count: AtomicUsize,
     /// The generation of known refusals. Any process that resets a bucket, or sets or ends an override, begins a new
     /// one. Then known refusals end. A ban begins none: while it runs nobody asks the key's bucket, and what the bucket
@@ -59,13 +59,13 @@ pub(super) struct RunningOverrides {
     rejections: RejectionCounts,
     /// Locked while bans are on their way to Redis, so that none arrives after an operator has ended it.
     pub(super) sending: tokio::sync::Mutex<()>,
-    /// Its lock is taken before that of `limits`.
+    /// This lock is taken before the lock of `limits`.
     state: RwLock<RunningState>,
 }
 
 #[derive(Default)]
 struct RunningState {
-    /// By the limit's name and the key's text.
+    /// The overrides, by the limit's name and the key's text.
     known: BTreeMap<String, BTreeMap<String, KnownOverride>>,
     /// When the overrides were read last, by Redis's clock, and their generation there.
     read: Option<(Timestamp, u64)>,
@@ -125,7 +125,7 @@ impl RunningOverrides {
         let state = self.state.read();
         let known = state.get(spec.name.as_str(), &stored_text(key.shown()))?;
         let found = known.in_force.as_ref()?;
-        // A request keeps the settings with which it began, and finds only figures for the limit of these settings.
+        // A request keeps the settings with which it began. An override from other settings must not change its limit.
         let is_same = std::ptr::eq(spec, &*found.spec)
             || spec.key == found.spec.key && spec.counting == found.spec.counting;
         let left = known.left();
@@ -338,8 +338,8 @@ impl RunningOverrides {
         self.state.read().all().map(listed).collect()
     }
 
-    /// Notes an override, and puts it in force if its limit can use it. Logs it if it is new, and the end of what was in
-    /// force before.
+    /// Adds an override, and puts it in force if its limit can use it. Logs a new override, and the end of the override
+    /// that was in force before.
     fn put(&self, state: &mut RunningState, known: KnownOverride) {
         let ((limit, key), entry) = (known.entry.id(), Arc::clone(&known.entry));
         let limits = self.limits.read();

@@ -1,9 +1,10 @@
 //! The last rejections of a process, for `tidegate why`.
 //!
 //! Each worker has its own table, and only readers take its lock beside the worker. A reader holds the lock while it
-//! looks for its rejections. A worker keeps the last [`OF_KEY`] rejections of a key, so that a flood of one key does
-//! not wash out the others, and [`OF_PROCESS`] in all. On machines with many workers it keeps fewer. All workers together
-//! have at most [`OF_MACHINE`], and a quarter more until the oldest are forgotten: 90 MB, if each has the longest texts.
+//! looks for its rejections. A worker keeps the last [`OF_KEY`] rejections of a key, so that many rejections of one key
+//! do not displace the others. It keeps [`OF_PROCESS`] rejections in all, and fewer on machines with many workers. All
+//! workers together keep at most [`OF_MACHINE`] rejections, and a quarter more until the oldest are forgotten. That is
+//! 90 MB, if each has the longest texts.
 
 mod table;
 
@@ -30,7 +31,7 @@ const OF_KEY: usize = 50;
 /// The most rejections in the tables of all workers.
 const OF_MACHINE: usize = 32_000;
 
-/// The number of keys of which it is noted how they are rejected.
+/// The number of keys for which a [`RejectionSeries`] is kept.
 const SERIES: usize = 8_192;
 
 static HASHER: LazyLock<DefaultHashBuilder> = LazyLock::new(DefaultHashBuilder::default);
@@ -41,27 +42,28 @@ pub(crate) struct KeptRejections {
     workers: Vec<Mutex<RejectionTable>>,
     /// Whether there was a rejection at all.
     has_some: AtomicBool,
-    /// How keys are rejected, by all workers. Two keys may want one place. Then the key that was rejected last has it.
+    /// The series of keys, counted by all workers. If two keys have the same place, the key that was rejected last has
+    /// it.
     series: Box<[SharedSeries]>,
     since: Timestamp,
 }
 
-/// How a key has been rejected since a request of it last passed. The times are microseconds, as of a [`Timestamp`].
+/// The rejections of a key since its last request that passed. The times are microseconds of a [`Timestamp`].
 #[derive(Debug, Default)]
 struct SharedSeries {
     /// The key's hash.
     key: AtomicU64,
-    /// When the first of its rejections came.
+    /// The time of the first rejection.
     since: AtomicU64,
     rejected: AtomicU64,
-    /// Those that came before the time that the one before was told.
+    /// The requests that came too early: before the time in the previous answer.
     early: AtomicU64,
-    /// The time that the last one was told.
+    /// The time in the last answer, from which the client may come again.
     told: AtomicU64,
 }
 
-/// How a key has been rejected since a request of it last passed: since when, how often, and how often before the time
-/// that the rejection before was told.
+/// The rejections of a key since its last request that passed: the time of the first one, their number, and how many of
+/// the requests came before the time in the previous answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RejectionSeries {
     pub(crate) since: Timestamp,
@@ -82,7 +84,8 @@ impl KeptRejections {
         }
     }
 
-    /// Keeps a rejection of this worker. `told` is the wait that the client is told. `write` writes it over an older one.
+    /// Keeps a rejection of this worker. `told` is the wait in the answer. `write` writes the rejection over an older
+    /// one.
     pub(super) fn keep(
         &self,
         worker: usize,
@@ -160,7 +163,7 @@ impl KeptRejections {
         oldest.chain([self.oldest(), self.since]).max().unwrap_or_default()
     }
 
-    /// How this rejected key has been rejected.
+    /// The series of this key, which was rejected.
     pub(crate) fn series(&self, key: u64) -> RejectionSeries {
         let SharedSeries { key: own, since, rejected, early, .. } = self.series_at(key);
         let [own, since, rejected, early] =

@@ -1,4 +1,4 @@
-//! One worker's rejections by their keys.
+//! The rejections of one worker, by their keys.
 
 use std::collections::VecDeque;
 
@@ -7,14 +7,14 @@ use hashbrown::HashMap;
 use super::OF_KEY;
 use crate::throttle::rejection::Rejection;
 
-/// The newest rejections, and up to a quarter more: so the oldest are seldom looked for.
+/// The newest rejections, and up to a quarter more. Because of this margin, the search for the oldest is seldom needed.
 #[derive(Debug)]
 pub(super) struct RejectionTable {
     most: usize,
     count: usize,
     /// The number of the last rejection.
     last: u64,
-    /// By the hash of limit and key, the oldest first.
+    /// The rejections by the hash of limit and key, the oldest first.
     keys: HashMap<u64, VecDeque<Box<Rejection>>>,
 }
 
@@ -23,7 +23,8 @@ impl RejectionTable {
         Self { most, count: 0, last: 0, keys: HashMap::new() }
     }
 
-    /// A place for one more rejection of this key. If the key has as many as it may have, the place has its oldest.
+    /// A place for one more rejection of this key. If the key has no free place, this is the place of its oldest
+    /// rejection.
     pub(super) fn place(&mut self, key: u64) -> &mut Rejection {
         if self.count > self.most + self.most / 4 {
             self.forget_oldest();
@@ -53,7 +54,7 @@ impl RejectionTable {
         self.keys.values().flatten().map(|kept| &**kept)
     }
 
-    /// Whether rejections may have been forgotten for those of other keys.
+    /// Whether rejections may have been forgotten to make room for other keys.
     pub(super) fn is_full(&self) -> bool {
         self.count >= self.most
     }

@@ -20,7 +20,7 @@ const MOST_KEYS: usize = 1_000;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OverloadReport {
     upstream: Name,
-    /// The shortest goal.
+    /// The shortest goal of the upstream and its routes.
     pub(crate) goal: Duration,
     pub(crate) overload: Option<Overload>,
     /// By priority: those who found the queue full, and those who had waited.
@@ -28,7 +28,7 @@ pub(crate) struct OverloadReport {
     pub(crate) waits: Histogram,
     pub(crate) changes: [u64; LimitChange::ALL],
     pub(crate) refused_per_second: f64,
-    /// When lines were last written, and how many were refused by then.
+    /// When lines were last written, and how many requests had been refused by then.
     written: (Micros, u64),
 }
 
@@ -38,9 +38,9 @@ pub(crate) struct Overload {
     pub(crate) since: Micros,
     refused_at: Micros,
     refused: u64,
-    /// The refused, by priority.
+    /// The refused requests of each key, by priority.
     pub(crate) by_key: HashMap<Key, [u64; CLASSES]>,
-    /// When the last line was written, and what has happened since.
+    /// When the last line was written. The next three fields count from then on.
     line_at: Option<Micros>,
     line_refused: [u64; CLASSES],
     line_keys: HashSet<Key>,

@@ -56,7 +56,7 @@ pub(crate) enum LimitChange {
     Mistrust,
     /// There is no limit any more.
     Forgotten,
-    /// A stretched goal is in force again, or is nearer to that.
+    /// The real goal is in force again, or the goal is stretched less than before.
     Restored,
     /// The limit cannot fall any more, and the API is still slow.
     AtLeast,
@@ -64,7 +64,7 @@ pub(crate) enum LimitChange {
 
 impl LimitChange {
     pub(crate) const ALL: usize = Self::AtLeast as usize + 1;
-    /// The names of those that metrics count.
+    /// The names of the changes that metrics count.
     pub(crate) const COUNTED: [&'static str; 6] =
         ["first", "cut", "raise", "verdict", "mistrust", "forgotten"];
 }
@@ -74,7 +74,7 @@ impl LimitChange {
 pub(crate) struct SentRequest {
     at: Micros,
     goal: Micros,
-    /// When it becomes slow, in milliseconds.
+    /// When the request becomes slow, in milliseconds.
     deadline: u64,
     epoch: u32,
 }
@@ -102,13 +102,13 @@ pub(crate) struct Descent {
 /// The state of the rule for one upstream.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LimitRule {
-    /// `None` with a number, which is the limit.
+    /// The upstream's goal. `None` if `max_requests` is a number, which is then the limit.
     pub(crate) goal: Option<AnswerGoal>,
-    /// The limit that is in force, or would be in shadow.
+    /// The limit that is in force. In shadow mode: the limit that would be.
     pub(crate) limit: Option<f64>,
-    /// The goal counts two to the power of this.
+    /// The goal is stretched by two to the power of this.
     doublings: u32,
-    /// What was sent before the last cut says nothing about it.
+    /// Each cut begins an epoch. Requests that were sent before a cut say nothing about it.
     epoch: u32,
     /// How many requests become slow at which millisecond, the earliest first.
     due: VecDeque<(u64, u32)>,
@@ -120,19 +120,20 @@ pub(crate) struct LimitRule {
     verdict_at: Micros,
     mistrust_until: Micros,
     reached_at: Micros,
-    /// Bad windows in a row at `at_least`, and the last good answer or the fall to it.
+    /// How many windows in a row were bad while the limit was at `at_least`.
     bad_at_least: u32,
+    /// The time of the last good answer. A fall of the limit to `at_least` also sets it.
     good_at: Micros,
-    /// What the last verdict compared: how it was before, and then.
+    /// What the last verdict compared: the state when the limit began to fall, and the state at the verdict.
     pub(crate) verdict: [Descent; 2],
     window: AnswerWindow,
-    /// The last one that told something.
+    /// The last window that had a verdict or an answer.
     pub(crate) last: AnswerWindow,
-    /// What nobody has taken out yet.
+    /// The changes that the queue has not read yet.
     pub(crate) changes: Vec<LimitChange>,
 }
 
-/// The number below a limit, as operators see it.
+/// A limit rounded down, as operators see it.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is not negative")]
 pub(crate) fn whole(limit: f64) -> u64 {
     limit as u64
@@ -148,8 +149,8 @@ impl LimitRule {
         }
     }
 
-    /// After a reload. With another goal or floor the rule begins anew, but with its old limit: the gate must not open in
-    /// the middle of an overload.
+    /// Takes new settings after a reload. If the goal or the floor is another one, the rule starts again but keeps its
+    /// limit. Otherwise the gate would open in the middle of an overload.
     pub(crate) fn reload(&mut self, new: MaxRequests, has_other_goals: bool, now: Micros) {
         let kept = |goal: &AnswerGoal| (goal.slower_than, goal.at_least);
         let new = Self::new(new, now);
@@ -162,7 +163,8 @@ impl LimitRule {
         }
     }
 
-    /// A cut that is not enforced would look like one that does not help. So the rule only tells that a limit would begin.
+    /// Whether the rule is in shadow mode. A cut that is not enforced would look like a cut that does not help. So in
+    /// this mode the rule only reports that a limit would begin.
     pub(crate) fn is_shadow(&self) -> bool {
         self.goal.is_some_and(|goal| goal.mode == GoalMode::Shadow)
     }
@@ -223,7 +225,7 @@ impl LimitRule {
         self.judge(in_flight, now);
     }
 
-    /// To be called ten times a second while anything is in flight or waits.
+    /// To be called ten times a second while requests are in flight, and a hundred times a second while requests wait.
     pub(crate) fn tick(&mut self, in_flight: usize, now: Micros) {
         self.overdue(now);
         self.judge(in_flight, now);
@@ -234,7 +236,7 @@ impl LimitRule {
         }
     }
 
-    /// The least limit.
+    /// The lowest limit that the rule may set.
     fn at_least(&self) -> f64 {
         self.goal.map_or(1.0, |goal| goal.at_least as f64)
     }
@@ -243,7 +245,8 @@ impl LimitRule {
         self.limit.is_some_and(|limit| limit <= self.at_least())
     }
 
-    /// Where the requests with a deadline are, or would be: at the end, unless a route has a shorter goal.
+    /// Finds the place of a deadline in `due`, as a binary search does. It is at the end, unless a route has a shorter
+    /// goal.
     fn place_of(&self, deadline: u64) -> Result<usize, usize> {
         match self.due.back() {
             Some((last, _)) if *last == deadline => Ok(self.due.len() - 1),
@@ -315,7 +318,7 @@ impl LimitRule {
         self.changes.push(LimitChange::Forgotten);
     }
 
-    /// Whether there is a limit, and the window used what it allows.
+    /// Whether there is a limit, and this window had as many requests in flight as it allows.
     fn is_reached(&self, window: &AnswerWindow) -> bool {
         self.limit.is_some_and(|limit| window.peak as f64 >= REACHED * limit.floor())
     }

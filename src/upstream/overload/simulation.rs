@@ -155,7 +155,7 @@ struct Simulation<'c> {
     outcome: CaseOutcome,
 }
 
-/// The goal of the cases. Each request brings its own time.
+/// The goal of the cases. Requests do not use its `slower_than`: each is sent with the goal of its case.
 pub(super) const GOAL: MaxRequests = MaxRequests::Goal(AnswerGoal {
     slower_than: Duration::from_millis(300),
     at_least: 2,

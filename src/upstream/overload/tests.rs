@@ -1,10 +1,10 @@
-//! The rule in front of a simulated API. The expected shares are those of the simulation from which the rule comes,
-//! within 3 points of answers in time and 2 points of refusals (0.3 where they are under 1).
+//! The rule in front of a simulated API. The expected shares come from the simulation in which the rule was found.
+//! Answers in time may differ by 3 points, and refusals by 2 points (0.3 points if they are under 1).
 //!
-//! The shares of several proxies, and of an API that loses throughput by load, are those from the twentieth second on:
-//! with what is in the API when the limit begins, three to ten points fewer are in time. With 5 % of answers at 2 s by
-//! nature, ten minutes differ much: 2 % are refused in the mean of three seeds, 5 % in that of twenty, and a fifth with
-//! the worst of these.
+//! With several proxies, and with an API that loses throughput under load, the shares are counted from the twentieth
+//! second on. The requests that are in the API when the limit begins would make three to ten points fewer answers in
+//! time. If 5 % of answers naturally take 2 s, the refusals in ten minutes depend much on the seed: the mean of three
+//! seeds is 2 %, the mean of twenty seeds is 5 %, and the worst of these seeds has 20 %.
 
 use super::rule::*;
 use super::simulation::{ApiCase, CaseOutcome, Clients, GOAL, Random, run};
@@ -333,7 +333,7 @@ fn several_proxies_share_an_api() {
     outside.sources[1].proxy = None;
     let in_time = [1, 2, 3, 4, 5]
         .map(|seed| run(&outside, GOAL, seed).sum(20, 120, |second| second.in_time) / 100.0);
-    // With the best fixed limit there are 48.7 a second.
+    // With the best fixed limit, 48.7 answers a second are in time.
     assert!(in_time.iter().all(|in_time| *in_time > 0.8 * 48.7), "{in_time:?}");
     assert!(in_time.iter().sum::<f64>() / 5.0 > 0.91 * 48.7, "{in_time:?}");
 }

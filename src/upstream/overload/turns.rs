@@ -32,7 +32,7 @@ pub(crate) struct Waiter<T> {
 /// What a key has in one class.
 #[derive(Debug)]
 struct QueueShare<T> {
-    /// In the order of arrival, with their numbers.
+    /// The waiting requests in the order of arrival, each with its number.
     waiting: Vec<(u64, Waiter<T>)>,
     running: u64,
     /// Microseconds of the API's time.
@@ -49,7 +49,7 @@ impl<T> QueueShare<T> {
 #[derive(Debug)]
 pub(crate) struct FairQueue<K, T> {
     shares: [HashMap<K, QueueShare<T>>; CLASSES],
-    /// How many wait, by class.
+    /// How many requests wait, by class.
     pub(crate) waiting: [usize; CLASSES],
     turns: u64,
     served_at: [u64; CLASSES],
@@ -63,7 +63,7 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
         Self { shares, waiting: none, turns: 0, served_at: [0; CLASSES], empty_at: 0, arrived: 0 }
     }
 
-    /// How many wait.
+    /// How many requests wait.
     pub(crate) fn len(&self) -> usize {
         self.waiting.iter().sum()
     }
@@ -73,7 +73,7 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
         self.len() == 0
     }
 
-    /// Whether the queue stands.
+    /// Whether the queue stands: it has not been empty for some time.
     pub(crate) fn stands(&self, now: Micros) -> bool {
         !self.is_empty() && now >= self.empty_at + STANDS
     }
@@ -100,8 +100,8 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
         shares.values().filter(|share| !share.is_idle()).map(|share| share.used).min()
     }
 
-    /// Puts a request at the end of its key's queue. Returns who must leave because there are too many, the last one of
-    /// the key with most waiting in the lowest class: it may be this one.
+    /// Puts a request at the end of its key's queue. If too many requests wait, returns the request that must leave: in
+    /// the lowest class, the last request of the key with the most. It may be the new request.
     pub(crate) fn wait(
         &mut self,
         class: Priority,
@@ -128,7 +128,7 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
         Some(evicted)
     }
 
-    /// Takes out those that wait no more.
+    /// Removes and returns the requests that no longer wait.
     pub(crate) fn drain(&mut self, is_over: impl Fn(&Waiter<T>) -> bool) -> Vec<Waiter<T>> {
         let mut out = Vec::new();
         for class in 0..CLASSES {

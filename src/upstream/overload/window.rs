@@ -26,7 +26,7 @@ pub(super) const MOST_DOUBLINGS: u32 = 5;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AnswerWindow {
     pub(super) start: Micros,
-    /// How long it was, once it is closed.
+    /// How long the window lasted. It is set when the window is closed.
     pub(super) age: Micros,
     good: u64,
     pub(super) slow: u64,
@@ -41,15 +41,15 @@ pub(crate) struct AnswerWindow {
     pub(crate) peak: usize,
 }
 
-/// What a window says.
+/// What the answers in a window show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Nothing yet.
+    /// There are not enough answers yet.
     Open,
-    /// Nothing, and it never will.
+    /// There are not enough answers, and the window is too old to wait for more.
     Stale,
     Good,
-    /// More is slow than chance explains.
+    /// More answers are slow than chance explains.
     Bad,
 }
 
@@ -104,7 +104,7 @@ impl AnswerWindow {
         self.slow as f64 / self.judged().max(1.0)
     }
 
-    /// In percent, with one decimal.
+    /// The share of slow answers in percent, with one decimal.
     pub(crate) fn slow_percent(&self) -> f64 {
         (self.slow_share() * 1_000.0).round() / 10.0
     }

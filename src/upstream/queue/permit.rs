@@ -21,7 +21,7 @@ struct RequestPlace {
     queue: Arc<RequestQueue>,
     by: RequestOrigin,
     goal: Micros,
-    /// When it was the key's turn; `None` if there was no limit.
+    /// When the key's turn came. `None` if there was no limit.
     turn: Option<Micros>,
     progress: Mutex<PlaceProgress>,
 }
@@ -29,14 +29,14 @@ struct RequestPlace {
 #[derive(Clone, Copy, Debug)]
 struct PlaceProgress {
     is_in_flight: bool,
-    /// The body still comes. The answer's time begins with its end.
+    /// Whether the body is still coming. The time of the answer begins when the body has ended.
     uploads: bool,
     is_sent: bool,
     sent: Option<SentRequest>,
 }
 
 impl RequestQueue {
-    /// The permits of a request that begins.
+    /// Makes the permits of a request that may be sent.
     pub(super) fn begin(
         self: &Arc<Self>,
         state: &mut QueueState,
@@ -66,7 +66,7 @@ impl RequestPlace {
 }
 
 impl PlaceProgress {
-    /// Something has come of a sending.
+    /// The request that was sent has ended.
     fn end(&mut self, end: SentEnd, state: &mut QueueState, now: Micros) {
         self.is_sent = false;
         if let Some(sent) = self.sent.take() {

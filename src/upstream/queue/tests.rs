@@ -229,7 +229,7 @@ async fn whole_requests_pass_uploads_that_wait() {
     assert_is_empty(&queue);
 }
 
-/// As the task does that keeps the time.
+/// Removes requests that were given up, as the timekeeper does.
 fn forget_the_left(queue: &Arc<RequestQueue>) {
     queue.happens(|state, _| _ = state.turns.drain(|it| it.value.give.is_closed()));
 }
@@ -333,7 +333,7 @@ async fn a_reload_with_another_goal_keeps_the_limit() {
     assert_eq!((queue.state.lock().rule.limit, queue.is_bound()), (limit, false));
 }
 
-/// A regression: only the upstream's own goal was looked at.
+/// A regression: only the upstream's own goal counted, and the goals of routes did not.
 #[tokio::test(start_paused = true)]
 async fn a_reload_with_another_goal_of_a_route_begins_anew_with_the_old_limit() {
     let queue = queue(GOAL);
@@ -351,7 +351,7 @@ async fn a_reload_with_another_goal_of_a_route_begins_anew_with_the_old_limit() 
     assert_eq!((state(), queue.is_bound()), ((limit, 0), true));
 }
 
-/// A regression: the second overload under the same limit had no line that it began.
+/// A regression: no line said that the second overload under the same limit began.
 #[tokio::test(start_paused = true)]
 async fn an_overload_begins_again_after_it_ended() {
     let queue = queue(GOAL);

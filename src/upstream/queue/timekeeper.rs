@@ -16,7 +16,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// How often those who have waited for too long are looked for.
 pub(super) const LOOK: Duration = Duration::from_millis(10);
 
-/// How long the task goes on without any request.
+/// How long the task runs on when there are no requests.
 const LASTS: Micros = 2 * SECOND;
 
 /// Keeps the time of a queue. Another task does so after this one has ended, or its worker has.
@@ -33,12 +33,12 @@ impl RequestQueue {
 
 impl Timekeeper {
     async fn keep(self) {
-        // A new task for each request would cost more than one that lasts for two seconds without any.
+        // One task that runs on for two seconds without requests is cheaper than a new task for each request.
         let (queue, mut busy_at) = (&self.0, self.0.now());
         loop {
             let (mut waits, mut is_over) = (false, false);
             queue.happens(|state, now| {
-                // Those who have left are forgotten, and not refused.
+                // Requests that were given up leave the queue here too. They do not count as refused.
                 let is_late =
                     |it: &Waiter<UpstreamWaiter>| it.until <= now || it.value.give.is_closed();
                 for late in state.turns.drain(is_late) {

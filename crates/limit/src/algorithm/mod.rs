@@ -268,7 +268,8 @@ impl Algorithm {
             (_, BucketState::Bucket(state)) => {
                 let Some(bucket) = self.bucket() else { return Some(Usage::RefillsIn(0)) };
                 let in_debt = token_bucket::in_debt(&bucket, state);
-                // About: every request calls this, and only the order of eviction depends on it.
+                // A rough value is enough, because only the order of eviction depends on it. Every request runs this
+                // line.
                 let all = bucket.burst.get().saturating_mul(bucket.rate.period());
                 (Usage::RefillsIn(all / bucket.rate.tokens()), in_debt)
             }
@@ -290,7 +291,8 @@ impl Algorithm {
         (!in_debt).then_some(usage)
     }
 
-    /// The lease of a slot in Redis: it is free after this time if its holder has died. `None` if tokens are counted.
+    /// The lease of a slot in Redis. If the slot's holder dies, the slot is free after this time. `None` if the
+    /// algorithm counts tokens.
     pub fn lease(&self) -> Option<Duration> {
         match self {
             Self::Concurrency(params) => Some(params.lease()),

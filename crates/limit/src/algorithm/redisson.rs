@@ -65,7 +65,7 @@ impl Params {
         self.stand_in
     }
 
-    /// The same limiter, with another bucket for a process that decides alone.
+    /// The same limiter, with another bucket. A process that decides alone uses it.
     pub(super) fn alone_by(
         self,
         change: impl FnOnce(token_bucket::Params) -> token_bucket::Params,

@@ -41,7 +41,7 @@ impl Algorithm {
         shared
     }
 
-    /// The same figures with another size of the bucket, or another count. `None` if there are none.
+    /// The same figures with another bucket size, or with another count. `None` if the algorithm has neither.
     pub fn sized(&self, size: u64) -> Option<Self> {
         let count = Burst::new(size)?;
         Some(match *self {

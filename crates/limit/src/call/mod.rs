@@ -1,6 +1,6 @@
 //! One script call for any number of requests: how the call is packed, and how its answer is read.
 //!
-//! `shell.lua` reads a [`Call`], and its head describes the bytes. `pack` writes single numbers and texts.
+//! `shell.lua` reads a [`Call`]. The head of that file describes the bytes. `pack` writes single numbers and texts.
 
 mod pack;
 
@@ -19,7 +19,7 @@ use crate::time::Timestamp;
 /// What an ask wants of its bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
-    /// Take, if every enforcing limit of the request allows.
+    /// Take the cost, if every enforcing limit of the request allows it.
     Take,
     /// Learn the decision, and take nothing.
     Look,
@@ -71,10 +71,10 @@ pub struct AskReply {
 }
 
 impl AskReply {
-    /// What the bucket says, by these figures. `took` is whether the request took. `None` if the key holds a value of
-    /// another type.
+    /// What the bucket answers under these figures. `took` says whether the request took its cost. `None` if the key
+    /// holds a value of another type.
     pub fn of_bucket(self, algorithm: &Algorithm, took: bool) -> Option<BucketReply> {
-        // Redis notes a receipt wherever the limit itself lets the request pass.
+        // Redis writes a receipt whenever this limit lets the request pass, whatever the other limits say.
         let begin = self.receipt.map(Receipt::time);
         let window_left = begin.and_then(|begin| algorithm.window_left(begin, self.at));
         let receipt = self.receipt.filter(|_| took).map(|it| it.under(algorithm, self.at));

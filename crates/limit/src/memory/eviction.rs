@@ -46,7 +46,7 @@ impl Memory {
         true
     }
 
-    /// Evicts one bucket of this shard or of another. Returns `false` if no bucket may go.
+    /// Evicts one bucket, of this shard or of another one. Returns `false` if no bucket may be evicted.
     pub(super) fn evict(&self, shard: &mut Shard, room: Wanted<'_>) -> bool {
         if self.evict_from(shard, room) {
             return true;

@@ -277,7 +277,7 @@ fn state(shard: &mut Shard, id: Identity, ask: &Ask, now: Now) -> Option<BucketS
         return None;
     }
     let (log, now) = (shard.log(id), ask.algorithm.time(now));
-    // Who only looks may look by other figures than the bucket's own.
+    // A question that takes nothing may have other figures than the bucket. It must not change the log.
     if ask.takes {
         log.forget(&params, now);
     }

@@ -117,7 +117,8 @@ pub(super) struct Shard {
     spared: (usize, LimitMarks),
 }
 
-/// A bucket that is to go: any bucket of the limits `from`, or a full bucket of any limit, but none of `spare`.
+/// Which bucket to evict: any bucket of the limits `from`, or a full bucket of any other limit. No bucket of `spare` is
+/// evicted.
 #[derive(Clone, Copy)]
 pub(super) struct Wanted<'w> {
     pub(super) from: &'w LimitMarks,

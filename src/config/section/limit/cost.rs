@@ -60,7 +60,7 @@ const ONE_OF_BOTH: &str =
 
 words!(UnknownUse { "estimate" => Estimate, "max" => Max });
 
-/// `cost` of a limit, or of a limit in a route's list. `None` if it is wrong, or if there is none.
+/// Reads `cost` of a limit, or of an entry in a route's `limits`. `None` if `cost` is wrong or missing.
 pub(super) fn build(section: &mut Section<'_>, bounds: &CostBounds) -> Option<CostSpec> {
     let item = section.take("cost")?;
     if item.is_table() {
@@ -220,7 +220,7 @@ const ENTRIES: &str = "a sliding log keeps an entry for each token; `algorithm =
 impl CostBounds {
     /// The most that the algorithm takes for one request. Only a sliding log has this bound.
     fn of_one_request(&self) -> Option<u64> {
-        // The limit's own figures do not say this: they may be `unlimited`, while an override has a log.
+        // The limit's own figures may be `unlimited` while an override has a sliding log. So the family decides.
         (self.family == Some(Family::SlidingLog)).then_some(MOST_COST)
     }
 

@@ -171,7 +171,7 @@ pub(crate) struct LimitDraft {
 }
 
 impl LimitDraft {
-    /// The cost that an entry of a route's `limits` names for this limit. `None` if it names none.
+    /// The cost that an entry of a route's `limits` sets for this limit. `None` if the entry sets no cost.
     pub(crate) fn cost_of_route(&self, entry: &mut Section<'_>) -> Option<CostSpec> {
         algorithm::refuse(entry, self.bounds.family);
         cost::build(entry, &self.bounds)

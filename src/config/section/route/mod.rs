@@ -59,11 +59,11 @@ pub(crate) static SETTINGS: SettingList<Spec> = &[
         "changes to the headers that go to the client, also on tidegate's own answers on this route"),
 ];
 
-/// The `limits` of a route, and those of `[server]`.
+/// The kind of `limits`, in a route and in `[server]`.
 pub(crate) const USED_LIMITS: Kind =
     Kind::List(&Kind::Either(&[Kind::NAME, Kind::Table(&USED_LIMIT)]));
 
-/// One of `limits`, written as a table.
+/// An entry of `limits` that is written as a table.
 pub(crate) static USED_LIMIT: Shape = Shape::new("one of `limits`", || fields(OF_USED_LIMIT));
 
 #[rustfmt::skip]
@@ -95,11 +95,11 @@ pub(crate) struct Known<'k> {
     pub(crate) only_decides: bool,
 }
 
-/// A limit in a list of the file.
+/// An entry in a list of limits.
 pub(crate) struct UsedLimit {
     /// The index in the file's limits.
     pub(crate) limit: usize,
-    /// The cost that the list names for it.
+    /// The cost that the entry sets.
     pub(crate) cost: Option<CostSpec>,
     pub(crate) span: Span,
 }
@@ -113,7 +113,7 @@ pub(crate) struct RouteDraft {
     /// The value of `name` with its position, if the route has a `name`.
     pub(super) name: Option<(Arc<str>, Span)>,
     pub(crate) action: Option<Action>,
-    /// The limits in its `respond.usage`.
+    /// The limits in the route's `respond.usage`.
     pub(crate) usage: Vec<UsedLimit>,
     pub(crate) limits: Vec<UsedLimit>,
     /// Whether `limits` has all limits that the route was meant to have.
@@ -127,8 +127,8 @@ pub(crate) struct RouteDraft {
 }
 
 impl RouteDraft {
-    /// The finished route, with the pattern and conditions that its requests match. `limits` are the indexes of its
-    /// limits in the settings.
+    /// The finished route, and the pattern and conditions for its requests. `limits` are the indexes of the route's
+    /// limits in `Settings::used`.
     pub(crate) fn finish(
         self,
         name: Arc<str>,
@@ -271,7 +271,7 @@ fn index_in(names: &Names<'_>, item: &Item<'_>, kind: &str, expected: &str) -> O
     index
 }
 
-/// The bytes of a response in a second.
+/// Reads `response_rate`: the bytes of a response in a second.
 fn response_rate(item: &Item<'_>) -> Option<NonZeroU64> {
     item.parse("expected bytes a second, as in \"1MB/s\" or \"64KiB/s\"", |text| {
         let rate = text.strip_suffix("/s").and_then(size).ok_or(Wrong::Expected)?;
@@ -285,7 +285,8 @@ fn rewrite(item: &Item<'_>, pattern: &Pattern) -> Option<Rewrite> {
     })
 }
 
-/// An answer from the file. If it is what limits leave, these go to `usage`, and `finish` has them in the action.
+/// Reads `respond`. If the answer shows what limits leave, the limits are put into `usage`, and `finish` puts them into
+/// the action.
 fn respond(item: &Item<'_>, known: &Known<'_>, usage: &mut Vec<UsedLimit>) -> Option<Action> {
     let mut section = item.section(&RESPOND, "respond")?;
     if let Some(list) = section.take("usage") {
@@ -315,7 +316,7 @@ fn respond(item: &Item<'_>, known: &Known<'_>, usage: &mut Vec<UsedLimit>) -> Op
     Some(Action::Respond { status, body: Box::new(body) })
 }
 
-/// The limits that a list names, each perhaps with a cost.
+/// Reads a list of limits. An entry may set a cost.
 pub(crate) fn used_limits(
     list: Option<&Item<'_>>,
     known: &Known<'_>,

@@ -57,7 +57,7 @@ pub(crate) struct Phase {
     pub(crate) unsettled: Cell<bool>,
     /// The connection is settled, and is to be parked before the next bytes are handed to hyper.
     pub(crate) parks: Cell<bool>,
-    /// The client has taken too long.
+    /// Whether the client has taken too long.
     pub(crate) overdue: Cell<bool>,
     /// Whether the connection is idle, as other threads see it.
     idleness: Arc<Idleness>,

@@ -74,7 +74,8 @@ if new == 1 and ARGV[4] ~= '0' then
 end
 return new";
 
-/// Sets an expiry or takes it away, but only if the hash is a limiter's: another program may use a key of that name.
+/// Sets an expiry or removes it, but only if the hash belongs to a limiter. Another program may use a key with that
+/// name.
 const EXPIRE: &str = "\
 local any = 0
 if not redis.call('HGET', KEYS[1], 'rate') then

@@ -114,8 +114,8 @@ pub(crate) fn decide(params: &Params, state: Option<State>, want: Want, now: Tim
     Step::of(want, untouched, Some(wait), taken(before), kept)
 }
 
-/// The first of the next windows that has room for the whole `cost`: the number of windows from the state's window to it,
-/// and the tokens that count as used in the next windows before the request takes.
+/// Finds the first later window with room for the whole `cost`. Returns how many windows lie between the state's window
+/// and this one, and the tokens that count as used in later windows before the request takes its own.
 fn position(beyond: u64, cost: u64, count: u64) -> (u64, u64) {
     let (full, into) = (beyond / count, beyond % count);
     match into + cost > count {

@@ -114,8 +114,8 @@ fn untouched(params: &Params, state: State, now: Timestamp) -> u64 {
     params.count.get().saturating_sub(state.current + weighted)
 }
 
-/// The first moment at which a request passes if no other request comes, after the number of windows from the state's
-/// window to its own. To be called for a request that does not pass now.
+/// Returns the first moment at which a request passes if no other request comes. The number before it says how many
+/// windows later that is than the state's window. Call this only for a request that does not pass now.
 fn moment(params: &Params, state: State, cost: u64) -> (u64, Timestamp) {
     let (count, units, interval) =
         (params.count.get(), params.units(), params.interval.as_micros());

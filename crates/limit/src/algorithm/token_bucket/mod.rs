@@ -35,7 +35,7 @@ pub struct Params {
 }
 
 impl Params {
-    /// The microseconds in which an empty bucket is full again, rounded up.
+    /// The microseconds until an empty bucket is full again, rounded up.
     pub(super) fn refill_micros(&self) -> u64 {
         time_to_gain(self, self.burst.get(), 0)
     }
@@ -88,8 +88,8 @@ pub struct State {
 /// Decides on a request at `now`. A request that is held takes its tokens at once, and the bucket goes
 /// below zero. Later requests therefore wait longer.
 ///
-/// For a leaky bucket requests go at `even` spacing: one that is let in is held until its turn. If its turn comes later
-/// than its longest wait allows, it is refused.
+/// A leaky bucket has `even` spacing: each request is held until its turn. If the turn comes after the request's
+/// longest wait, the request is refused.
 pub(crate) fn decide(
     params: &Params,
     even: bool,
