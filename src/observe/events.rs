@@ -9,12 +9,12 @@ use std::time::Duration;
 use tracing::{error, info, warn};
 
 use super::{json_object, millis};
-use crate::limit::key::write_shown;
 use crate::limit::name::Name;
 use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
 use crate::plans::{MANY, PlanLineCounts};
-use crate::settings::{CollectorAddress, LimitSpec, ListenAddress, Settings, WantedFigures};
+use crate::request::key::shown;
+use crate::settings::{CollectorAddress, ListenAddress, Settings, WantedFigures};
 
 const TARGET: &str = env!("CARGO_PKG_NAME");
 
@@ -297,10 +297,7 @@ pub(crate) fn config_loaded(file: &str, settings: &Settings) {
 
 /// The `key` of each limit, as a JSON object.
 fn counts_by(settings: &Settings) -> String {
-    let sources = |limit: &Arc<LimitSpec>| -> Vec<String> {
-        limit.key.sources.iter().map(ToString::to_string).collect()
-    };
-    json_object(settings.limits.iter().map(|limit| (&limit.name, sources(limit))))
+    json_object(settings.limits.iter().map(|limit| (&limit.name, limit.key.parts_text())))
 }
 
 /// The part of a request that gives its plan. `None` if the file has no plans.
@@ -319,14 +316,6 @@ pub(crate) struct OverrideEvent<'o> {
     pub(crate) reason: Option<&'o str>,
     /// When it ends. `None`: it stays until somebody ends it.
     pub(crate) until: Option<Timestamp>,
-}
-
-/// A key's text as the log shows it.
-pub(crate) fn shown(key: &str) -> String {
-    let mut text = String::new();
-    // Writing into a string never fails.
-    let _ = write_shown(key, &mut text);
-    text
 }
 
 /// A time of day in whole seconds, as in `2026-01-02T03:04:05Z`.

@@ -76,7 +76,7 @@ impl ToldCounts {
         let own = counts.keys.get_key_value(spec.name.as_str());
         let mut all = own.into_iter().chain(&counts.keys);
         let (of, text) = all.find(|(of, _)| self.counts_alike(of, spec))?;
-        let key = text.strip_prefix("%~").map(Key::of_hash).or_else(|| Key::parse(text))?;
+        let key = store::stored_key(text)?;
         let cost = counts.costs.get(of).copied().filter(|_| of == spec.name.as_str());
         let is_asked = counts.via.is_some();
         let (cost, used) = match spec.cost {
@@ -91,7 +91,7 @@ impl ToldCounts {
     /// limits, the limits must have the same name.
     fn counts_alike(&self, of: &str, spec: &LimitSpec) -> bool {
         match self.counts_by.get(of) {
-            Some(sources) => *sources == store::sources(spec),
+            Some(sources) => *sources == spec.key.parts_text(),
             None => self.counts_by.is_empty() && of == spec.name.as_str(),
         }
     }

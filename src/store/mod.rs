@@ -45,10 +45,10 @@ pub use self::claim::{Claim, verdict};
 pub use self::grant::{ClockReading, Grant};
 pub(crate) use self::level::BucketLevel;
 pub use self::name::BucketKey;
-pub(crate) use self::name::{bounded, name_in_redis, stored_text};
+pub(crate) use self::name::{bounded, name_in_redis, stored_key, stored_text};
 pub use self::order::Unavailable;
 pub use self::process::{Counters, ProcessStore};
-pub(crate) use self::running::{ListedOverride, MOST_RUNNING, RunningOverride, sources};
+pub(crate) use self::running::{ListedOverride, MOST_RUNNING, RunningOverride};
 pub(crate) use self::script::{LimiterConfig, LimiterError, Limiters, limiter_keys, limiter_name};
 pub use crate::limit::bucket::{Decider, LimiterFigures};
 

@@ -161,7 +161,7 @@ impl Rehearsal {
 
     /// Sets other figures for a key, until the override is ended. `key` is the key's text in Redis.
     pub(crate) fn set_override(&self, spec: &LimitSpec, key: String, wanted: WantedFigures) {
-        let (limit, sources) = (spec.name.to_string(), store::sources(spec));
+        let (limit, sources) = (spec.name.to_string(), spec.key.parts_text());
         let (reason, ends, is_ban) = (None, None, false);
         let entry = RunningOverride { limit, key, sources, wanted, reason, ends, is_ban };
         self.shared.set_override(entry);

@@ -125,7 +125,7 @@ impl Admin {
         let algorithm = spec.figures.at(self.clocks());
         json!({
             "name": spec.name.as_str(),
-            "key": crate::store::sources(spec),
+            "key": spec.key.parts_text(),
             "hashed": self.process.keys.hides(spec),
             "algorithm": algorithm.map(|it| it.name()),
             "rate": spec.figures.rate(),

@@ -15,7 +15,7 @@ use crate::admin::answer::done;
 use crate::config::{self, DurationError};
 use crate::request::key::BodyKind;
 use crate::settings::{CostSpec, LimitSpec, Settings, WantedFigures};
-use crate::store::{ListedOverride, MOST_RUNNING, RunningOverride, sources};
+use crate::store::{ListedOverride, MOST_RUNNING, RunningOverride};
 use crate::text::misleads;
 
 /// The most bytes of a body. An override has far fewer.
@@ -49,7 +49,7 @@ impl Admin {
         let entry = RunningOverride {
             limit: spec.name.as_str().to_owned(),
             key: key.text.clone(),
-            sources: sources(spec),
+            sources: spec.key.parts_text(),
             wanted: given.wanted,
             reason: given.reason,
             ends: None,

@@ -8,9 +8,9 @@ use super::{StatusFacts, busiest, rounded};
 use crate::admin::limits::plans;
 use crate::admin::metrics;
 use crate::config::Spelled as _;
-use crate::observe::events::shown;
 use crate::observe::metrics::{DecisionCounts, DecisionKind, Reading};
 use crate::observe::top_keys::KeyCount;
+use crate::request::key::shown;
 use crate::settings::{LimitSpec, Settings};
 
 /// The most keys in each list of a limit.

@@ -14,8 +14,7 @@ use crate::limit::time::Timestamp;
 use crate::limit::waiting::MaxWait;
 use crate::limit::{Mode, Scope};
 use crate::plans::{PlanLine, PlanRule};
-use crate::replay::report::shown;
-use crate::request::key::{KeySpec, View};
+use crate::request::key::{View, shown};
 use crate::settings::{BanSpec, CostSpec, Figures, FiguresOf, LimitSpec, Settings, StoreLocation};
 use crate::store::{BucketKey, limiter_keys, limiter_name, name_in_redis};
 use crate::throttle::{self, AppliedLimit, NotCounted};
@@ -41,7 +40,7 @@ pub(super) fn describe_limit(
         "applies": applied.is_some(),
         "mode": spec.mode.name(),
         "scope": if spec.scope == Scope::Cluster { "cluster" } else { "node" },
-        "key_parts": sources(&spec.key),
+        "key_parts": spec.key.parts_text(),
         "key": null,
         "algorithm": algorithm.map(|it| it.name()),
         "rate": figures.rate(),
@@ -72,7 +71,7 @@ pub(super) fn describe_limit(
         }
     };
     let logged = if plain { key.plain() } else { key.shown() };
-    text.fact("key", shown(logged));
+    text.fact("key", shown(logged.as_str()));
     let mode = match spec.mode {
         Mode::Enforce => "",
         Mode::Mark => " (mark: never rejects, and tells the API)",
@@ -125,10 +124,10 @@ pub(super) fn describe_plan(
 ) {
     let Some(rule) = rule else { return };
     let Ok(key) = rule.key(view) else { return };
-    let (plan, sources) = (rule.of_key(key.as_ref()), sources(&rule.by).join(""));
+    let (plan, sources) = (rule.of_key(key.as_ref()), rule.by.parts_text().join(""));
     let value = key.map(|key| match plain {
-        true => shown(&key).to_string(),
-        false => shown(&rule.by.hashed(&key)).to_string(),
+        true => shown(key.as_str()),
+        false => shown(rule.by.hashed(&key).as_str()),
     });
     let name = plan.name.map(Name::as_str);
     let lead = match name {
@@ -173,11 +172,6 @@ pub(super) fn describe_calls<'p>(
     text.line("calls", format_args!("meet the same limits{alone}{settled}{goes}"));
 }
 
-/// The parts of a key.
-fn sources(key: &KeySpec) -> Vec<String> {
-    key.sources.iter().map(ToString::to_string).collect()
-}
-
 /// The algorithm that counts requests. `None` if everything passes, or if nothing passes.
 fn counting(figures: &Figures, now: Timestamp) -> Option<Algorithm> {
     figures.at(now).filter(|algorithm| *algorithm != Algorithm::Closed)
@@ -199,11 +193,11 @@ fn describe_cost(spec: &LimitSpec, cost: Cost, algorithm: &Algorithm, text: &mut
 
 /// Says by which key the request is counted. `logged` is the key as it is shown.
 fn describe_key(spec: &LimitSpec, key: &BucketKey, logged: &Key, text: &mut ExplainedLimit) {
-    let parts = sources(&spec.key).join(" and ");
+    let parts = spec.key.parts_text().join(" and ");
     let hashed = if logged == key.plain() { "" } else { " (hashed)" };
     text.say(match parts.is_empty() {
         true => "one bucket for all requests".to_owned(),
-        false => format!("counted by {parts}: {}{hashed}", shown(logged)),
+        false => format!("counted by {parts}: {}{hashed}", shown(logged.as_str())),
     });
     let mut parts = spec.key.sources.iter().zip(key.plain().values());
     if let Some((part, _)) = parts.find(|(_, value)| value.is_none()) {

@@ -23,8 +23,9 @@ use super::log::{FaultyLine, LogOrder};
 use super::tally::{HitCount, HitTable, LimitTally};
 use super::timeline::{Slice, Timeline};
 use super::{Replay, Side};
-use crate::limit::key::{Key, write_shown};
+use crate::limit::key::Key;
 use crate::limit::time::Timestamp;
+use crate::request::key::shown;
 use crate::settings::LimitSpec;
 
 /// The most clients, and the most keys of a limit, that are listed by name.
@@ -249,16 +250,15 @@ impl<'r> FileReport<'r> {
 impl<'r> LimitReport<'r> {
     fn of(tally: &'r LimitTally<'_>, all: &Timeline) -> Self {
         let spec = tally.spec;
-        let sources: Vec<_> = spec.key.sources.iter().map(ToString::to_string).collect();
         Self {
             spec,
             name: spec.name.as_str(),
             figures: spec.figures.to_string(),
-            key: sources.join(", "),
+            key: spec.key.parts_text().join(", "),
             mode: spec.mode.name(),
             counts: Slice::sum(&tally.timeline.slices),
             longest_wait_ms: tally.longest_wait.as_millis().try_into().unwrap_or(u64::MAX),
-            keys: Hit::of(&tally.keys, shown),
+            keys: Hit::of(&tally.keys, |key: &Key| shown(key.as_str())),
             timeline: tally.timeline.clone().sliced_like(all),
         }
     }
@@ -329,14 +329,6 @@ impl Serialize for Timeline {
         });
         columns.serialize(serializer)
     }
-}
-
-/// A key as the log of the proxy shows it.
-pub(crate) fn shown(key: &Key) -> String {
-    let mut text = String::new();
-    // Writing to a string does not fail.
-    let _ = write_shown(key.as_str(), &mut text);
-    text
 }
 
 /// The share of a part in a whole, from 0 to 1. It is 0 if the whole is 0.

@@ -21,9 +21,10 @@ pub(crate) use self::wanted::WantedLimits;
 use super::fact::{Assumption, Fact};
 use super::judge::{Judge, MissingFact};
 use super::log::LogRecord;
-use super::report::{counted, length, number, percent, printable, shown, time};
+use super::report::{counted, length, number, percent, printable, time};
 use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
+use crate::request::key::shown;
 use crate::settings::Settings;
 
 /// The most keys above a limit that are named.
@@ -194,7 +195,7 @@ impl<'p> Suggest<'p> {
         }
         above.sort_unstable_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
         for (burst, key, requests) in above.into_iter().take(NAMED) {
-            let key = shown(key);
+            let key = shown(key.as_str());
             let key = printable(&key);
             writeln!(
                 text,

@@ -22,7 +22,7 @@ use super::network::client_network;
 use super::path::NormalPath;
 use super::route::PathParams;
 pub(crate) use crate::limit::key::hash;
-use crate::limit::key::{Key, KeyBuilder, hash_text};
+use crate::limit::key::{Key, KeyBuilder, hash_text, write_shown};
 
 pub(crate) use body::MOST as MOST_OF_BODY;
 pub use body::{BodyFields, BodyKind};
@@ -155,7 +155,20 @@ impl KeyError {
     }
 }
 
+/// A key's text as the log shows it, with `-` for an absent part.
+pub(crate) fn shown(key: &str) -> String {
+    let mut text = String::new();
+    // Writing into a string never fails.
+    let _ = write_shown(key, &mut text);
+    text
+}
+
 impl KeySpec {
+    /// The parts of the key, as the file spells them.
+    pub(crate) fn parts_text(&self) -> Vec<String> {
+        self.sources.iter().map(ToString::to_string).collect()
+    }
+
     /// The key of a request, with plain values. `None` if the limit does not apply to the request. A limit that counts
     /// by a claim always applies to a token that does not verify: the API may take it.
     ///

@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use super::entry::{MOST_RUNNING, OverrideId, RunningOverride, sources};
+use super::entry::{MOST_RUNNING, OverrideId, RunningOverride};
 use crate::limit::bucket::ReceiptUse;
 use crate::limit::decide::Ask;
 use crate::limit::decision::{Decision, Outcome};
@@ -61,7 +61,7 @@ impl RejectionCounts {
 
     /// The count for the key with this stored text begins anew.
     pub(super) fn forget(&self, spec: &LimitSpec, key: &str) {
-        if let (Some(ban), Some(key)) = (&spec.ban, stored_key(key)) {
+        if let (Some(ban), Some(key)) = (&spec.ban, stored_key(key).map(BucketKey::from)) {
             let ask = BucketAsk { spec, key: &key, ask: Ask::for_one(ban.rejections) };
             self.0.forget(&ask.keyed());
         }
@@ -88,7 +88,7 @@ pub(super) fn banned(
     RunningOverride {
         limit,
         key,
-        sources: sources(spec),
+        sources: spec.key.parts_text(),
         wanted: WantedFigures { rate: "0/s".to_owned(), ..WantedFigures::default() },
         reason: Some(REASON.to_owned()),
         ends: Some(wall.plus(ban.lasts)),

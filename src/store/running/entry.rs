@@ -46,14 +46,9 @@ impl RunningOverride {
     /// The figures of the override for this limit. `None` if the limit has another key now, or if its algorithm
     /// cannot use what was written.
     pub(super) fn figures(&self, spec: &LimitSpec) -> Option<Figures> {
-        let has_key = self.sources == sources(spec);
+        let has_key = self.sources == spec.key.parts_text();
         spec.counting.as_ref().filter(|_| has_key)?.figures(&self.wanted).ok()
     }
-}
-
-/// The parts of a limit's key, as the file spells them.
-pub(crate) fn sources(spec: &LimitSpec) -> Vec<String> {
-    spec.key.sources.iter().map(ToString::to_string).collect()
 }
 
 /// An override, and what this process knows about it.

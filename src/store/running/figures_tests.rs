@@ -31,7 +31,7 @@ fn a_bucket_has_the_figures_of_an_override_that_runs() {
     };
     let set = |rate| {
         let entry = entry("partner", rate, None);
-        running.set_here(RunningOverride { sources: sources(spec), ..entry }, None);
+        running.set_here(RunningOverride { sources: spec.key.parts_text(), ..entry }, None);
     };
     set("9/h");
     let overridden = of(ask);

@@ -25,7 +25,7 @@ pub(super) use self::bans::MOST_BANNED;
 use self::bans::{RejectionCounts, banned};
 use self::entry::{InForce, OverrideId};
 pub(super) use self::entry::{KnownOverride, ReadOverrides, RunningFigures};
-pub(crate) use self::entry::{ListedOverride, MOST_RUNNING, RunningOverride, sources};
+pub(crate) use self::entry::{ListedOverride, MOST_RUNNING, RunningOverride};
 use crate::limit::decide::Ask;
 use crate::limit::name::Name;
 use crate::limit::rate::Cost;
