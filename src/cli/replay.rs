@@ -122,7 +122,7 @@ impl LogArgs {
             }
         }
         lines.order = logs.order;
-        lines.missing = logs.gaps.missing();
+        (lines.missing, lines.repeated) = (logs.gaps.missing(), logs.gaps.repeated);
         if lines.read > lines.broken + lines.no_request {
             return Ok(lines);
         }

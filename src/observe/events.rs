@@ -167,18 +167,18 @@ events! {
 
     /// Too many answers of an API are late: from now on it gets fewer requests at once.
     pub(crate) fn overload_began(upstream: &str, limit: Option<u64>, in_flight: usize, slow_percent: f64, answers: u64, goal_ms: u64, mode: &str) =
-        warn!(upstream, limit, in_flight, slow_percent, answers, goal_ms, mode,
+        warn!(upstream, limit = or_null(limit), in_flight, slow_percent, answers, goal_ms, mode,
             help = "see why the API is slow: docs/runbook.md, \"The API is slow\"", "overload began");
 
     /// An upstream is full, and requests are refused. The counts begin at the last such line, and are by priority.
     pub(crate) fn overload(upstream: &str, limit: Option<u64>, limits: Option<[u64; 2]>, waiting: usize, refused: [u64; 3], keys: usize, slow_percent: f64) =
-        warn!(upstream, limit, lowest = limits.map(|it| it[0]), highest = limits.map(|it| it[1]),
+        warn!(upstream, limit = or_null(limit), lowest = limits.map(|it| it[0]), highest = limits.map(|it| it[1]),
             waiting, refused = refused.iter().sum::<u64>(), refused_high = refused[0],
             refused_normal = refused[1], refused_low = refused[2], keys, slow_percent, "overload");
 
     /// Nobody was refused for an interval. The number is that of all refused since the overload began.
     pub(crate) fn overload_ended(upstream: &str, limit: Option<u64>, refused: u64, lasted_ms: u64) =
-        info!(upstream, limit, refused, lasted_ms, "overload ended");
+        info!(upstream, limit = or_null(limit), refused, lasted_ms, "overload ended");
 
     /// Fewer requests at once did not make the answers of an API faster. The numbers are those before and now.
     pub(crate) fn slow_from_elsewhere(upstream: &str, in_flight: [u64; 2], means_ms: [f64; 2], goal_times: u32) =
@@ -188,15 +188,15 @@ events! {
 
     /// A stretched goal made it worse.
     pub(crate) fn from_load_after_all(upstream: &str, limit: Option<u64>, goal_times: u32, slow_percent: f64) =
-        info!(upstream, limit, goal_times, slow_percent, "from load after all");
+        info!(upstream, limit = or_null(limit), goal_times, slow_percent, "from load after all");
 
     /// The goal counts as it is written.
     pub(crate) fn goal_in_force_again(upstream: &str, limit: Option<u64>, goal_times: u32, slow_percent: f64) =
-        info!(upstream, limit, goal_times, slow_percent, "goal in force again");
+        info!(upstream, limit = or_null(limit), goal_times, slow_percent, "goal in force again");
 
     /// The limit cannot fall any more, and the API is still slow.
     pub(crate) fn limit_at_at_least(upstream: &str, limit: Option<u64>, goal_times: u32, slow_percent: f64) =
-        warn!(upstream, limit, goal_times, slow_percent,
+        warn!(upstream, limit = or_null(limit), goal_times, slow_percent,
             help = "the API does not bear max_requests.at_least, or hangs", "limit at at_least");
 
     /// A fault of the program has ended a request, a connection or a task. `place` is in the program's source.
@@ -293,6 +293,11 @@ pub(crate) fn config_loaded(file: &str, settings: &Settings) {
         [settings.routes.len(), settings.limits.len(), settings.upstreams.len()];
     let (counts_by, plans_by) = (counts_by(settings), plans_by(settings));
     info!(target: TARGET, version, file, store, routes, limits, upstreams, counts_by, plans_by, "config loaded");
+}
+
+/// A limit of an upstream. In JSON, no limit is `null`.
+fn or_null(limit: Option<u64>) -> f64 {
+    limit.map_or(f64::NAN, |limit| u32::try_from(limit).unwrap_or(u32::MAX).into())
 }
 
 /// The `key` of each limit, as a JSON object.

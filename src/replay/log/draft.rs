@@ -58,8 +58,9 @@ impl LoggedValue<'_> {
 }
 
 /// tidegate's lines after which its limits may have decided otherwise than a replay, and what they tell.
-pub(crate) const CHANGES: [(&str, &str); 4] = [
-    ("config loaded", "starts of a process, whose buckets in memory were new"),
+pub(crate) const CHANGES: [(&str, &str); 5] = [
+    ("config loaded", "starts of a process, whose buckets in its memory, if it had any, were new"),
+    ("process gone", "processes that died: what was under way in them has no line"),
     ("config reloaded", "reloads, while the given file holds for the whole log"),
     ("store unavailable", "outages of the store, in which the processes decided by themselves"),
     ("banned", "bans, which are not replayed"),

@@ -4,7 +4,11 @@ use std::collections::BTreeMap;
 
 /// The numbers of the lines that were read, by process.
 #[derive(Debug, Default)]
-pub(crate) struct LineGaps(BTreeMap<String, NumberRuns>);
+pub(crate) struct LineGaps {
+    read: BTreeMap<String, NumberRuns>,
+    /// How many lines were read again.
+    pub(crate) repeated: u64,
+}
 
 /// Runs of numbers without a gap: the first number of each, and its last.
 type NumberRuns = BTreeMap<u64, u64>;
@@ -12,13 +16,16 @@ type NumberRuns = BTreeMap<u64, u64>;
 impl LineGaps {
     /// A line with this number was read.
     pub(crate) fn read(&mut self, process: &str, n: u64) {
-        if !self.0.contains_key(process) {
-            self.0.insert(process.to_owned(), NumberRuns::new());
+        if !self.read.contains_key(process) {
+            self.read.insert(process.to_owned(), NumberRuns::new());
         }
-        let Some(runs) = self.0.get_mut(process) else { return };
+        let Some(runs) = self.read.get_mut(process) else { return };
         let before = runs.range(..=n).next_back().map(|(first, last)| (*first, *last));
         let first = match before {
-            Some((_, last)) if last >= n => return,
+            Some((_, last)) if last >= n => {
+                self.repeated += 1;
+                return;
+            }
             Some((first, last)) if last + 1 == n => first,
             _ => n,
         };
@@ -28,7 +35,7 @@ impl LineGaps {
 
     /// The number of lines that are missing up to the last one that was read, for each process that lacks some.
     pub(crate) fn missing(&self) -> BTreeMap<String, u64> {
-        let missing = self.0.iter().map(|(process, runs)| {
+        let missing = self.read.iter().map(|(process, runs)| {
             let read: u64 = runs.iter().map(|(first, last)| last - first + 1).sum();
             let last = runs.last_key_value().map_or(0, |(_, last)| *last);
             (process.clone(), last.saturating_sub(read))

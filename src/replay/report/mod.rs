@@ -63,6 +63,9 @@ pub(crate) struct LineCounts {
     /// The lines of tidegate that are missing, by the process that wrote them.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) missing: BTreeMap<String, u64>,
+    /// The lines of tidegate that were read again.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) repeated: u64,
     /// How often tidegate's own lines tell of something that a replay does not repeat, by their message.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) changes: BTreeMap<&'static str, u64>,
@@ -329,6 +332,11 @@ impl Serialize for Timeline {
         });
         columns.serialize(serializer)
     }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// The share of a part in a whole, from 0 to 1. It is 0 if the whole is 0.

@@ -49,6 +49,10 @@ impl Report<'_> {
             let count = counted(*missing, "line");
             parts.push(Note(format!("WARNING: this log lacks {count} of the process {process}")));
         }
+        if lines.repeated > 0 {
+            let count = counted(lines.repeated, "line");
+            parts.push(Note(format!("WARNING: this log has {count} twice, which count twice")));
+        }
         parts.push(Sentence(self.read()));
         for (message, says) in CHANGES {
             if let Some(count) = lines.changes.get(message) {

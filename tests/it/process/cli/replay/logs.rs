@@ -71,6 +71,8 @@ fn the_lines_that_are_missing_are_told_before_all_else() {
     let all: Vec<_> = (3..=9).map(|n| numbered("a:1", n)).collect();
     let (cut, other) = (&all[4][..all[4].len() - 3], numbered("b:2", 1));
     let log = format!("{}{other}{}{cut}\n{}", all[1], all[0], all[6]);
+    let repeated = LogFolder::of(&file, &format!("{whole}{}", all[0]));
+    assert!(repeated.said(&[]).starts_with("WARNING: this log has 1 line twice"));
     let reload = "{\"timestamp\":\"2026-10-10T11:00:30Z\",\"target\":\"tidegate\",\"message\":\"config reloaded\"}\n";
     let folder = LogFolder::of(&file, &(log + reload));
     let report = folder.report(&[]);
