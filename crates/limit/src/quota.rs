@@ -61,7 +61,7 @@ pub fn quota_fields<'n>(
     quotas: impl Iterator<Item = (&'n Name, QuotaFigures, bool)>,
     retry_after: Option<u64>,
 ) -> [QuotaText; 2] {
-    let mut fields = [const { QuotaText::new_const() }; 2];
+    let mut fields = [QuotaText::new(), QuotaText::new()];
     let [policy, state] = &mut fields;
     for (index, (name, quota, passes)) in quotas.enumerate() {
         write_policy(policy, index, name, &quota);
