@@ -250,7 +250,7 @@ struct UsedLimits {
     specs: Vec<Arc<LimitSpec>>,
     /// How many entries of `specs` have the limit's own cost. These come first.
     own: usize,
-    /// For each limit of the file, its index in `specs`. `None` if the limit is off.
+    /// Where each limit of the file stands in `specs`. `None` for a limit that is off.
     of_file: Vec<Option<usize>>,
 }
 

@@ -18,7 +18,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
-use super::pace::Pace;
+use super::pace::ResponsePace;
 use super::record::RequestRecord;
 use super::trailers::limit_trailers;
 use crate::answer::grpc;
@@ -64,7 +64,7 @@ pub(crate) struct ResponseBody {
     /// What is left of the source's last piece. Only HTTP/2 and a pace split pieces.
     rest: Bytes,
     /// `Some` if the route has a `response_rate`.
-    pace: Option<Box<Pace>>,
+    pace: Option<Box<ResponsePace>>,
     /// Over HTTP/2: how far the client has taken the body. A stream does not poll its body while it waits for the
     /// client's window, so the body cannot time this itself.
     uptake: BodyEnd,
@@ -176,7 +176,7 @@ impl ResponseBody {
 
     /// Limits the body's speed from now on. The rate is in bytes a second.
     pub(crate) fn pace(&mut self, rate: NonZeroU64) {
-        self.pace = Some(Box::new(Pace::new(rate)));
+        self.pace = Some(Box::new(ResponsePace::new(rate)));
     }
 
     /// Sets the record that ends with the body.

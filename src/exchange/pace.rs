@@ -7,20 +7,20 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// A body is sent in parts. One part has the bytes of this time. If a part is late, the next part follows at once, so
-/// that the body still reaches its rate. So at most two parts are sent together.
+/// A body is sent in parts. A part has as many bytes as the rate allows in this time. After a late part, the next part
+/// may follow at once: so the body still reaches its rate, and at most two parts go together.
 const PART: Duration = Duration::from_millis(50);
 
 /// Knows when the next part of a body may be sent.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct ResponsePace {
     /// The rate, in bytes a second.
     rate: NonZeroU64,
     /// A timer that ends when the next part may be sent.
     pause: Pin<Box<Sleep>>,
 }
 
-impl Pace {
+impl ResponsePace {
     /// A new pace. The first part may be sent at once.
     pub(super) fn new(rate: NonZeroU64) -> Self {
         Self { rate, pause: Box::pin(sleep_until(Instant::now())) }
@@ -68,7 +68,7 @@ mod tests {
                 .build()
                 .unwrap();
             runtime.block_on(async {
-                let mut pace = Pace::new(NonZeroU64::new(rate).unwrap());
+                let mut pace = ResponsePace::new(NonZeroU64::new(rate).unwrap());
                 let began = Instant::now();
                 let (mut sent, mut all) = (Vec::new(), 0);
                 for late in late_ms {

@@ -1,17 +1,18 @@
 //! Takes the requests of a log through the steps of a real request: host, path, route, limits.
 //! [`Replay`](super::Replay) calls [`Judge::judge`] for each request.
 
-use std::borrow::Cow;
+mod values;
+
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use http::header::{CONNECTION, CONTENT_LENGTH, COOKIE, TRANSFER_ENCODING};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version};
+use http::{HeaderMap, HeaderName, Method, StatusCode, Version};
 use serde_json::{Map, Value};
 use smallvec::SmallVec;
 
-use super::fact::{Assumed, Assumption, Fact, LimitFact};
+use super::fact::{Assumption, Fact, LimitFact};
 use super::log::{ClientOrigin, LogRecord, Logged, ToldChange};
 use super::told::{ToldCounts, tells};
 use crate::reading::{self, BadHead, RequestHead, Seen, Sender, TargetParts};
@@ -361,94 +362,5 @@ impl<'p> Judge<'p> {
             // A trusted proxy wrote the end of the list.
             ClientOrigin::Forwarded => Some(trust.client(PeerAddress::UnixSocket, headers)),
         }
-    }
-
-    /// The headers of a request. If the log has all headers, these are all. Otherwise these are the headers that limits
-    /// and routes read, with their values in the log or their assumed values.
-    fn headers(&self, record: &LogRecord) -> HeaderMap {
-        let mut headers = HeaderMap::new();
-        let is_complete = record.headers.are_complete;
-        if is_complete {
-            for (name, value) in record.headers.named() {
-                let name = HeaderName::from_bytes(name.as_bytes()).ok();
-                if let (Some(name), Some(value)) = (name, value.value())
-                    && let Ok(value) = HeaderValue::from_bytes(value.as_bytes())
-                {
-                    headers.append(name, value);
-                }
-            }
-        }
-        for name in &self.headers {
-            let value = match record.headers.get(name) {
-                Logged::Value(value) if !is_complete => {
-                    HeaderValue::from_bytes(value.as_bytes()).ok()
-                }
-                Logged::Value(_) | Logged::Absent => None,
-                Logged::Unknown if *name == COOKIE => self.cookies(record),
-                Logged::Unknown => {
-                    let fact = Fact::Header(name.clone());
-                    let value = self.assumed_text(&fact, record, record.client);
-                    value.and_then(|value| HeaderValue::from_str(&value).ok())
-                }
-            };
-            if let Some(value) = value {
-                headers.insert(name, value);
-            }
-        }
-        headers
-    }
-
-    /// A `cookie` header of all cookies that are assumed.
-    fn cookies(&self, record: &LogRecord) -> Option<HeaderValue> {
-        let pairs = self.facts.iter().filter_map(|fact| match fact {
-            Fact::Cookie(name) => {
-                Some(format!("{name}={}", self.assumed_text(fact, record, record.client)?))
-            }
-            _ => None,
-        });
-        let pairs: Vec<_> = pairs.collect();
-        if pairs.is_empty() { None } else { HeaderValue::from_str(&pairs.join("; ")).ok() }
-    }
-
-    /// The value that the log has, or else the assumed value.
-    fn text<'v>(
-        &self,
-        fact: &Fact,
-        logged: &'v Logged,
-        record: &LogRecord,
-        client: Option<IpAddr>,
-    ) -> Option<Cow<'v, str>> {
-        match logged {
-            Logged::Value(value) => Some(Cow::Borrowed(value)),
-            Logged::Absent => None,
-            Logged::Unknown => self.assumed_text(fact, record, client).map(Cow::Owned),
-        }
-    }
-
-    /// Whether the fact is assumed, from other facts that the log has about this request.
-    fn is_assumed(&self, fact: &Fact, record: &LogRecord) -> bool {
-        match self.assumed(fact) {
-            Some(Assumed::User) => record.user != Logged::Unknown,
-            assumed => assumed.is_some(),
-        }
-    }
-
-    fn assumed_text(
-        &self,
-        fact: &Fact,
-        record: &LogRecord,
-        client: Option<IpAddr>,
-    ) -> Option<String> {
-        match self.assumed(fact)? {
-            Assumed::Client => client.map(|client| client.to_string()),
-            Assumed::User => record.user.value().map(str::to_owned),
-            Assumed::Absent => None,
-            Assumed::Text(text) => Some(text.clone()),
-        }
-    }
-
-    fn assumed(&self, fact: &Fact) -> Option<&Assumed> {
-        let found = self.assumptions.iter().find(|assumption| assumption.fact == *fact);
-        found.map(|assumption| &assumption.assumed)
     }
 }

@@ -19,7 +19,7 @@ pub struct CountedRequest {
 pub(crate) struct CountedLimit {
     /// The limit's name.
     pub(crate) limit: String,
-    /// The key, in the form that it has in Redis. It is hashed if the log hashes it.
+    /// The key as in Redis. Its secret parts may be hashed.
     pub(crate) key: Key,
     /// The cost at the start, if the request's head gave it.
     pub(crate) cost: Option<u64>,

@@ -159,7 +159,7 @@ impl Rehearsal {
         }
     }
 
-    /// Sets other figures for a key, until the override is ended. `key` is the key's text in Redis.
+    /// Gives a key other figures. They hold until the override ends. `key` is written as in Redis.
     pub(crate) fn set_override(&self, spec: &LimitSpec, key: String, wanted: WantedFigures) {
         let (limit, sources) = (spec.name.to_string(), spec.key.parts_text());
         let (reason, ends, is_ban) = (None, None, false);

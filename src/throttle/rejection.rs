@@ -64,7 +64,7 @@ pub(crate) struct Rejection {
     pub(crate) client: Option<IpAddr>,
     /// Where the figures come from: `file`, `plan`, `override` or `ban`.
     pub(crate) source: &'static str,
-    /// The start of the key, in the form that it has in Redis.
+    /// The begin of the key as in Redis.
     pub(super) key: Vec<u8>,
     pub(crate) method: String,
     /// The path, without the query.
@@ -191,7 +191,7 @@ impl Rejection {
         self.limits.get(self.by)
     }
 
-    /// The start of the key, in the form that it has in Redis.
+    /// The begin of the key as in Redis.
     pub(crate) fn key(&self) -> &str {
         // The cut may be inside a character.
         self.key.utf8_chunks().next().map_or("", |chunk| chunk.valid())

@@ -1,5 +1,5 @@
-//! Doubts about limits that stop preflights. A browser sends a preflight to ask the API whether a page of another
-//! origin may send a request (Fetch standard, "CORS-preflight request"). The page never learns why a preflight failed.
+//! Warnings about limits that stop preflights. With a preflight, a browser asks the API: may a page of another origin
+//! send this request? (Fetch standard, "CORS-preflight request".) If a preflight fails, the page does not learn why.
 
 use std::collections::HashSet;
 

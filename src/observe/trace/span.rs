@@ -86,7 +86,7 @@ pub(crate) struct LimitDecision {
     pub(crate) at: Instant,
     /// The limit's name, or its candidate's.
     pub(crate) limit: Name,
-    /// The key, in the form that it has in Redis. Only the access line shows it, no span does.
+    /// The key as in Redis. The access line shows it, and no span does.
     pub(crate) key: String,
     /// The cost that the limit was asked for.
     pub(crate) cost: u64,

@@ -209,7 +209,7 @@ impl RecordDraft {
             None => record.query = Logged::Absent,
         }
         let headers = &mut record.headers;
-        // tidegate writes the line when the request ends, but the limits decided when it began.
+        // The line is written at the end of the request. The limits decided at its begin.
         if is_ours && let Some(duration) = record.duration {
             let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
             record.time = record.time.plus_signed(-micros);

@@ -65,7 +65,7 @@ impl ToldChange {
     /// Reads a line about a change, with its time. `None` for every other line.
     pub(super) fn read(line: &str) -> Option<(Timestamp, Self)> {
         #[derive(Deserialize)]
-        struct Line {
+        struct ToldLine {
             timestamp: String,
             message: String,
             #[serde(default)]
@@ -79,7 +79,7 @@ impl ToldChange {
             #[serde(flatten)]
             wanted: Option<WantedFigures>,
         }
-        let Line { timestamp, message, limit, key, counts_by, plans_by, until, wanted } =
+        let ToldLine { timestamp, message, limit, key, counts_by, plans_by, until, wanted } =
             serde_json::from_str(line).ok()?;
         let change = match message.as_str() {
             "config loaded" | "config reloaded" if !counts_by.is_empty() => {
