@@ -129,6 +129,13 @@ impl Process {
         }
     }
 
+    /// Says to the other processes that share Redis which configuration file is in force.
+    pub(crate) fn tell_versions(&self) {
+        self.store
+            .fleet
+            .set_versions(&self.config.news().file_version(), env!("CARGO_PKG_VERSION"));
+    }
+
     /// The time of day.
     pub(crate) fn wall(&self) -> Timestamp {
         self.clock.wall().at(self.clock.now())

@@ -4,6 +4,7 @@
 mod access;
 mod answer;
 mod connections;
+mod fleet;
 mod history;
 mod limits;
 mod marks;
@@ -50,7 +51,7 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The answer to a request for an unknown path.
 const PATHS: &str = "there is /, /healthz, /readyz, /metrics, /api/status, /api/stream, /api/history, \
-                     /api/config, /api/limits and /api/why";
+                     /api/config, /api/fleet, /api/limits and /api/why";
 
 /// The state that the endpoint reports.
 pub(crate) struct Admin {
@@ -125,7 +126,11 @@ impl Admin {
             let answered = self.why(path, uri.query()).await;
             return answered.unwrap_or_else(|ApiProblem(status, why)| problem(status, &why));
         }
+        if uri.path() == "/api/fleet" && matches!(*method, Method::GET | Method::HEAD) {
+            return answer_json(&self.fleet().await);
+        }
         match uri.path() {
+            "/api/fleet" => only("GET, HEAD"),
             "/" => read_only(method, || page::page(StatusCode::OK)),
             "/healthz" => read_only(method, || text(StatusCode::OK, "ok\n")),
             "/readyz" => read_only(method, || self.ready()),

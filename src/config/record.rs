@@ -84,6 +84,11 @@ impl ConfigNews {
         self.loads.iter().rev().find(|load| **load <= at).copied()
     }
 
+    /// A short name of what the file in force says, the same on each machine.
+    pub(crate) fn file_version(&self) -> String {
+        self.text.version()
+    }
+
     /// The line of a limit in the file in force.
     pub(crate) fn line_of(&self, limit: &str) -> Option<usize> {
         self.text.line_of(limit)
@@ -134,6 +139,17 @@ mod tests {
         let settings = news.settings(&|_| None);
         assert_eq!(settings["server"]["listen"][0], "127.0.0.1:1", "needs a restart");
         assert_eq!(settings["upstreams"]["api"]["retries"], 2);
+    }
+
+    #[test]
+    fn files_that_say_the_same_have_the_same_version() {
+        let version =
+            |text: &str| FileText { text: text.into(), overrides: Overrides::default() }.version();
+        let file = version(&text("127.0.0.1:1", 1).text);
+        assert_eq!(file.len(), 12);
+        let other_address = text("127.0.0.1:2", 1).text.replace("[server]", "# here\n\n[server]");
+        assert_eq!(version(&other_address), file);
+        assert_ne!(version(&text("127.0.0.1:1", 2).text), file);
     }
 
     #[test]

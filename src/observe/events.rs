@@ -271,6 +271,15 @@ events! {
             help = "it was killed, or does not reach redis; slots that it held are free again when their lease is over",
             "process gone");
 
+    /// The processes that share Redis have several versions of the configuration file. `versions` says who has which.
+    pub(crate) fn fleet_differs(versions: &str) =
+        warn!(versions,
+            help = "a change has not reached all of them: see that each has the same proxy.toml, and has taken it (config rejected)",
+            "fleet differs");
+
+    /// The processes that share Redis have the same configuration file again.
+    pub(crate) fn fleet_agrees(versions: &str) = info!(versions, "fleet agrees");
+
     /// `count` log lines were dropped since the last such line. `error` is the last cause.
     pub(crate) fn lines_dropped(count: u64, error: &str) = warn!(count, error, "log lines dropped");
 }

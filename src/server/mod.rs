@@ -44,7 +44,7 @@ use crate::observe::log::LogGuard;
 use crate::observe::log_interval::{LogInterval, LogIntervals};
 use crate::observe::trace::SpanExport;
 use crate::reload::Reload;
-use crate::settings::{ListenerTls, Settings};
+use crate::settings::{ListenerTls, Settings, StoreLocation};
 use crate::tls::server::{CertificateEnd, Certificates};
 use crate::upstream::health::check::HealthChecks;
 use crate::worker::{self, ListenerCertificates, Orders, Process, Published};
@@ -110,7 +110,7 @@ struct Supervisor {
     stop: watch::Sender<bool>,
     workers: Vec<JoinHandle<io::Result<()>>>,
     sockets: KeptSockets,
-    /// What accepts the connections of the admin endpoint.
+    /// What accepts the connections of the admin endpoint, and answers other processes.
     admin_listeners: JoinSet<()>,
     command: StartCommand,
     /// The process that is to take over, until it is ready.
@@ -146,6 +146,7 @@ impl Supervisor {
         }
         process.clock.anchor();
         process.config.started(start.file.clone(), start.loaded.text, process.wall());
+        process.tell_versions();
         let certificates = certificates(&settings)?;
         let sockets = sockets::open(&settings, &certificates, workers, start.inherited)?;
         let first = adopt::published(settings.clone(), certificates, None);
@@ -195,19 +196,26 @@ impl Supervisor {
         for (address, setting) in &sockets.addresses {
             events::listening(address, setting);
         }
-        if let Some((address, listeners)) = sockets.admin {
+        let is_asked = matches!(settings.store.location, StoreLocation::Redis(_));
+        let admin = (is_asked || sockets.admin.is_some()).then(|| {
             let dropped = supervisor.log.dropped_lines();
-            let admin = Arc::new(Admin::new(process, published_orders, dropped));
-            let accepting = &mut supervisor.admin_listeners;
+            Arc::new(Admin::new(process, published_orders, dropped))
+        });
+        let accepting = &mut supervisor.admin_listeners;
+        if let Some(admin) = &admin {
             accepting.spawn(admin.clone().keep_pulse());
+            // Other processes ask this one, even if it has no admin endpoint.
+            accepting.spawn(admin.clone().attend_fleet());
+        }
+        if let (Some((address, listeners)), Some(admin)) = (sockets.admin, &admin) {
             for listener in listeners {
                 let listener = AsyncListener::new(listener)
                     .map_err(|error| format!("cannot watch the socket of admin.listen: {error}"))?;
                 accepting.spawn(admin::listen(listener, admin.clone()));
             }
             events::admin_listening(&address);
-            supervisor.admin = Some(admin);
         }
+        supervisor.admin = admin;
         tokio::spawn(start.beside);
         Ok(supervisor)
     }

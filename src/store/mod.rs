@@ -13,7 +13,7 @@
 //! A look asks what one bucket would decide by itself. A peek asks several buckets together and takes nothing: its
 //! `ask.takes` is false. The Lua code uses each of the two words in the same sense (`crates/limit/src/call/shell.lua`).
 //!
-//! `level` reads what a bucket holds.
+//! `level` reads what a bucket holds. `fleet` asks the other processes that share Redis.
 //!
 //! `access` is one worker's [`Store`]: a Redis connection belongs to the runtime that made it. All workers of a process
 //! share one [`ProcessStore`]. It has the figures that are in force: the figures of the last reload, and the overrides
@@ -27,6 +27,7 @@
 mod access;
 mod bucket;
 mod claim;
+mod fleet;
 mod grant;
 mod known;
 mod level;
@@ -42,6 +43,7 @@ mod warnings;
 pub use self::access::Store;
 pub use self::bucket::BucketAsk;
 pub use self::claim::{Claim, verdict};
+pub(crate) use self::fleet::{FleetAnswers, FleetMember, FleetWord};
 pub use self::grant::{ClockReading, Grant};
 pub(crate) use self::level::BucketLevel;
 pub use self::name::BucketKey;

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::bucket::Source;
+use super::fleet::FleetWords;
 use super::queue::Queues;
 use super::running::{ListedOverride, RunningOverride, RunningOverrides};
 use super::warnings::LimitWarnings;
@@ -46,6 +47,8 @@ pub struct ProcessStore {
     pub(super) is_announced: AtomicBool,
     /// The processes that share Redis, this one among them.
     pub(super) processes: AtomicU64,
+    /// What this process and the others tell each other through Redis.
+    pub(crate) fleet: FleetWords,
     /// When Redis last counted at least `processes` processes.
     highest_at: Mutex<Instant>,
     /// Whether the log has said that new keys share a bucket, and that buckets in use are forgotten.
@@ -100,6 +103,7 @@ impl ProcessStore {
             queues: Queues::default(),
             is_announced: AtomicBool::new(false),
             processes: AtomicU64::new(1),
+            fleet: FleetWords::default(),
             highest_at: Mutex::new(Instant::now()),
             full: Default::default(),
         };

@@ -54,9 +54,14 @@ impl StatusFacts<'_> {
         limit["throttled_keys"] = process.throttled.throttled_keys(&spec.name).into();
         let counts = self.readings().map(|reading| decisions(reading, spec));
         self.write_outcomes(&mut limit, counts);
-        let keys = process.metrics.top_keys(&spec.name, self.now.at, KEYS);
-        limit["rejected_keys"] = keys.iter().map(|key| self.rejected(key)).collect();
+        limit["rejected_keys"] = self.rejected_keys(spec, KEYS).into();
         limit
+    }
+
+    /// The keys of this limit that are rejected most.
+    pub(super) fn rejected_keys(&self, spec: &LimitSpec, most: usize) -> Vec<Value> {
+        let keys = self.admin.process.metrics.top_keys(&spec.name, self.now.at, most);
+        keys.iter().map(|key| self.rejected(key)).collect()
     }
 
     fn rejected(&self, key: &KeyCount) -> Value {

@@ -4,6 +4,7 @@
 //! [`Pulse`](super::pulse::Pulse).
 
 mod alarms;
+mod fleet;
 mod limits;
 mod store;
 mod traffic;
@@ -59,6 +60,13 @@ struct StatusFacts<'s> {
 /// The status at a moment.
 pub(super) fn build(admin: &Admin, now: &ProcessReading) -> Value {
     StatusFacts::new(admin, now, &admin.pulse.readings()).status()
+}
+
+/// What the process tells of itself to the others that share its store.
+pub(super) fn report(admin: &Admin) -> Value {
+    let settings = Arc::clone(&admin.published.borrow().settings);
+    let now = ProcessReading::now(&admin.process);
+    StatusFacts::new(admin, &now, &admin.pulse.readings()).report(&settings)
 }
 
 /// The alarms at the last reading.

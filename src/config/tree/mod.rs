@@ -6,6 +6,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use serde_json::Value as Json;
+use sha2::{Digest as _, Sha256};
 use toml::de::{DeTable, DeValue};
 
 use super::Overrides;
@@ -27,6 +28,18 @@ pub(crate) struct FileText {
 }
 
 impl FileText {
+    /// A short name of what the file says: files that say the same have the same name on each machine. Comments do not
+    /// count, nor does where a process listens: several on one machine listen at several addresses.
+    pub(super) fn version(&self) -> String {
+        let mut said: Json = toml::from_str(&self.text).unwrap_or_default();
+        for section in ["/server", "/server/tls", "/admin", "/decide"] {
+            let fields = said.pointer_mut(section).and_then(Json::as_object_mut);
+            fields.and_then(|fields| fields.remove("listen"));
+        }
+        let digest = Sha256::digest(said.to_string());
+        digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect()
+    }
+
     /// The line of the limit with this name.
     pub(super) fn line_of(&self, limit: &str) -> Option<usize> {
         let file = DeTable::parse(&self.text).ok()?;

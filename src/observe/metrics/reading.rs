@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 
 use super::routes::add;
 use super::{
-    AskedCounts, DecisionCounts, Histogram, RefusedCounts, RouteCounts, UpstreamCounts,
-    WorkerMetrics,
+    AskedCounts, DecisionCounts, DecisionKind, Histogram, RefusedCounts, RouteCounts,
+    UpstreamCounts, WorkerMetrics,
 };
 use crate::limit::name::Name;
 
@@ -75,6 +75,13 @@ impl Reading {
     /// All requests, also those about which other proxies have asked.
     pub(crate) fn requests(&self) -> u64 {
         self.total().requests() + self.asked.values().sum::<u64>()
+    }
+
+    /// The requests that limits rejected. Of those about which other proxies have asked, these are the ones that got 429.
+    pub(crate) fn rejected(&self) -> u64 {
+        let asked = self.asked.iter().filter(|((_, status), _)| *status == 429);
+        let rejected = self.total().outcomes[DecisionKind::Rejected as usize];
+        rejected + asked.map(|(_, count)| count).sum::<u64>()
     }
 
     /// The requests of all routes together.

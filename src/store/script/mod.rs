@@ -2,12 +2,13 @@
 //! this folder, and decides what happens if Redis does not answer with a decision.
 //!
 //! `queue` gathers requests, [`crate::limit::call`] packs them and reads the answer, and [`crate::redis`] sends the call.
-//! In a cluster a call has the keys of one hash slot. `leases` keeps the slots that are held in Redis, and `processes`
-//! counts the processes that share Redis. `overrides` reads and sets the overrides of operators. `redisson` asks Redisson limiters, by its own script and calls.
+//! In a cluster a call has the keys of one hash slot. `leases` keeps the slots that are held in Redis, and
+//! `announcement` counts the processes that share Redis, and carries what they tell each other. `overrides` reads and
+//! sets the overrides of operators. `redisson` asks Redisson limiters, by its own script and calls.
 
+mod announcement;
 mod leases;
 mod overrides;
-mod processes;
 mod queue;
 mod redisson;
 
@@ -19,9 +20,9 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
+use self::announcement::{Announcement, FleetCalls};
 use self::leases::SlotLeases;
 use self::overrides::SharedOverrides;
-use self::processes::Announcement;
 use self::queue::{Awaited, Lost, Queue};
 use self::redisson::LimiterCalls;
 use super::bucket::{BucketAsk, KeyLocation};
@@ -35,6 +36,7 @@ use crate::limit::decision::Decision;
 use crate::limit::rate::{Burst, Rate};
 use crate::redis::{CallError, CallKind, HashSlot, Program, RedisNodes, Router, follow_map};
 
+pub(super) use self::announcement::FleetWant;
 pub(super) use self::redisson::new_id;
 pub(crate) use self::redisson::{
     LimiterConfig, LimiterError, Limiters, limiter_keys, limiter_name,
@@ -69,6 +71,7 @@ pub(super) struct Redis {
     pub(super) leases: Arc<SlotLeases>,
     pub(super) limiters: LimiterCalls,
     pub(super) overrides: SharedOverrides,
+    pub(super) fleet: FleetCalls,
     prefix: String,
     shared: Arc<ProcessStore>,
 }
@@ -81,10 +84,10 @@ impl Redis {
         let mut tasks: Vec<_> = router.keep_connected().into_iter().chain([sender]).collect();
         let mut announcement = None;
         let overrides = SharedOverrides::new(Arc::clone(&router), prefix, Arc::clone(&shared));
+        let fleet = FleetCalls::new(Arc::clone(&router), prefix, Arc::clone(&shared));
         // These tasks run once in a process, in the first worker that comes here.
         if !shared.is_announced.swap(true, Ordering::Relaxed) {
-            let (to, all) = (Arc::clone(&router), Arc::clone(&shared));
-            announcement = Some(Announcement::begin(to, prefix, all));
+            announcement = Some(Announcement::begin(fleet.clone()));
             let following = overrides.clone().follow();
             tasks.push(AbortOnDropHandle::new(tokio::spawn(following)));
             if nodes.is_cluster {
@@ -97,7 +100,18 @@ impl Redis {
         let (to, all) = (Arc::clone(&router), Arc::clone(&shared));
         let limiters = LimiterCalls::new(to, queue.clone(), all);
         let (_tasks, prefix) = (tasks, prefix.to_owned());
-        Self { router, queue, _tasks, announcement, leases, limiters, overrides, prefix, shared }
+        Self {
+            router,
+            queue,
+            _tasks,
+            announcement,
+            leases,
+            limiters,
+            overrides,
+            fleet,
+            prefix,
+            shared,
+        }
     }
 
     /// The process ends: it no longer counts among those that share Redis.
@@ -299,7 +313,7 @@ fn takers<'a>(asks: impl Iterator<Item = (Verb, &'a Ask)> + Clone, reply: &Reply
 /// script, and writes a bucket. The bucket expires within a few milliseconds.
 fn program(prefix: &str) -> Program {
     Program {
-        scripts: vec![&SCRIPT, &redisson::SCRIPT, &overrides::SCRIPT, &processes::SCRIPT],
+        scripts: vec![&SCRIPT, &redisson::SCRIPT, &overrides::SCRIPT, &announcement::SCRIPT],
         // No limit's key looks like this, because a limit's name is never empty.
         probe_key: format!("{prefix}::probe"),
         probe: |key| Some(probe(key)?.command()),

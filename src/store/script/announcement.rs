@@ -1,0 +1,259 @@
+//! Announces this process in Redis, and carries what the processes that share it tell each other. Without Redis each of
+//! them enforces its share: see `order`.
+//!
+//! A process is announced under its name with a lease: `fleet.lua` describes the keys. One worker of the process
+//! renews the lease, and gives it back when the process ends. If it does not, the others say so.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use redis::{FromRedisValue, Script, Value};
+use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::observe::{events, host};
+use crate::redis::{CallError, CallKind, HashSlot, LastingFailures, Router};
+use crate::store::ProcessStore;
+use crate::store::fleet::{FleetMember, FleetWord};
+use crate::store::process::LEASE;
+
+pub(super) static SCRIPT: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("fleet.lua")));
+
+/// The time between two announcements. A process that starts is known to the others after this time, and finds what
+/// they ask.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// The names of the processes are read once in so many announcements.
+const NAMES: u32 = 4;
+
+/// A process is gone if its lease is over at so many announcements in a row. After an outage of Redis the others may not
+/// have announced themselves again yet.
+const LOOKS: u32 = 8;
+
+/// How long an answer to a question of another process stays in Redis.
+const KEPT: Duration = Duration::from_secs(10);
+
+const OTHER_TYPE: &str = "delete the keys that begin with PREFIX::processes and PREFIX::fleet, and stop the other program that writes them; until then the last count stays in force";
+
+const OTHERWISE: &str =
+    "the last count stays in force; the processes are counted again when redis answers";
+
+/// The announcement of this process, which is renewed until it is withdrawn or dropped.
+pub(super) struct Announcement {
+    calls: FleetCalls,
+    task: AbortOnDropHandle<()>,
+}
+
+/// Calls the script.
+#[derive(Clone)]
+pub(in crate::store) struct FleetCalls {
+    router: Arc<Router>,
+    shared: Arc<ProcessStore>,
+    slot: HashSlot,
+    /// The keys of the script.
+    keys: [String; 3],
+    /// The beginning of the keys of answers.
+    answers: String,
+    /// The machine, the number of the process, and an id: processes in containers may have the same number.
+    own: String,
+}
+
+/// What a call of the script wants.
+#[derive(Clone, Copy)]
+pub(in crate::store) enum FleetWant<'w> {
+    /// The process ends.
+    Leave,
+    /// To be counted.
+    Count,
+    /// The names of all processes, too.
+    Names,
+    /// To ask this for some time.
+    Ask(&'w FleetWord, Duration),
+}
+
+/// The script's answer.
+pub(in crate::store) struct FleetSeen {
+    held: u64,
+    pub(in crate::store) has_room: bool,
+    pub(in crate::store) living: Vec<FleetMember>,
+    asked: Vec<FleetWord>,
+    /// The names of the processes whose lease is over.
+    ended: Vec<String>,
+}
+
+impl Announcement {
+    /// Announces this process again and again, and notes the number of processes. Must be called within the worker's
+    /// runtime.
+    pub(super) fn begin(calls: FleetCalls) -> Self {
+        let task = AbortOnDropHandle::new(tokio::spawn(announce(calls.clone())));
+        Self { calls, task }
+    }
+
+    /// The process ends. With this call, the other processes need not wait for the end of its lease. Takes at most
+    /// `store.timeout`.
+    pub(super) async fn withdraw(&self) {
+        let Self { calls, task } = self;
+        task.abort();
+        if calls.router.nodes.is_up(calls.slot) {
+            // If this fails, the lease ends by itself.
+            let _ = calls.call(CallKind::Background, FleetWant::Leave).await;
+        }
+    }
+}
+
+impl FleetCalls {
+    pub(super) fn new(router: Arc<Router>, prefix: &str, shared: Arc<ProcessStore>) -> Self {
+        // No limit's key looks like this, because a limit's name is never empty.
+        let processes = format!("{prefix}::processes");
+        let slot = router.hash_slot(processes.as_bytes());
+        // The braces put all keys into the hash slot of the first one.
+        let fleet = format!("{prefix}::fleet{{{processes}}}");
+        let keys = [processes, format!("{fleet}:versions"), format!("{fleet}:asked")];
+        let own = format!("{}:{} {}", host(), std::process::id(), shared.client_id);
+        Self { router, shared, slot, keys, answers: fleet, own }
+    }
+
+    pub(in crate::store) fn is_own(&self, member: &FleetMember) -> bool {
+        member.id == self.own
+    }
+
+    pub(in crate::store) async fn call(
+        &self,
+        kind: CallKind,
+        want: FleetWant<'_>,
+    ) -> Result<FleetSeen, CallError> {
+        let lease = if matches!(want, FleetWant::Leave) { Duration::ZERO } else { LEASE };
+        let names = matches!(want, FleetWant::Names | FleetWant::Ask(..));
+        let mut call = redis::cmd("EVALSHA");
+        call.arg(SCRIPT.get_hash()).arg(self.keys.len()).arg(&self.keys).arg(&self.own);
+        call.arg(micros(lease)).arg(self.shared.fleet.versions()).arg(u8::from(names));
+        if let FleetWant::Ask(FleetWord { id, text }, lasts) = want {
+            call.arg(id).arg(micros(lasts)).arg(text);
+        }
+        let deadline = self.router.deadline();
+        match self.router.call(kind, self.slot, &call, read, deadline).await {
+            Err(CallError::Redis(error)) if error.code() == Some("WRONGTYPE") => {
+                Err(CallError::OTHER_TYPE)
+            }
+            called => called,
+        }
+    }
+
+    /// Writes the answer of this process to a question.
+    async fn say(&self, word: &FleetWord) -> Result<(), CallError> {
+        let mut call = redis::cmd("SET");
+        call.arg(self.answer_key(&word.id, &self.own)).arg(&word.text);
+        call.arg("PX").arg(KEPT.as_millis().to_string());
+        self.router
+            .call(CallKind::Background, self.slot, &call, |_| Some(()), self.router.deadline())
+            .await
+    }
+
+    /// The answers of these processes to a question, as far as they are there.
+    pub(in crate::store) async fn said(
+        &self,
+        question: &str,
+        members: &[FleetMember],
+    ) -> Result<Vec<Option<String>>, CallError> {
+        let mut call = redis::cmd("MGET");
+        call.arg(members.iter().map(|it| self.answer_key(question, &it.id)).collect::<Vec<_>>());
+        let read = |answer| Vec::from_redis_value(answer).ok();
+        self.router.call(CallKind::Awaited, self.slot, &call, read, self.router.deadline()).await
+    }
+
+    fn answer_key(&self, question: &str, process: &str) -> String {
+        format!("{}:{question}:{process}", self.answers)
+    }
+}
+
+fn micros(time: Duration) -> String {
+    time.as_micros().to_string()
+}
+
+fn read(answer: Value) -> Option<FleetSeen> {
+    type Answer = (u64, u8, Vec<Value>, Vec<String>, Vec<Value>);
+    let (held, room, living, asked, ended) = Answer::from_redis_value(answer).ok()?;
+    // Older versions have names that are no text.
+    let text = |value: &Value| String::from_redis_value_ref(value).ok();
+    let member = |pair: &[Value]| Some(FleetMember::new(text(&pair[0])?, &text(&pair[1])?));
+    let word = |pair: &[String]| FleetWord { id: pair[0].clone(), text: pair[1].clone() };
+    Some(FleetSeen {
+        held,
+        has_room: room == 1,
+        living: living.chunks_exact(2).filter_map(member).collect(),
+        asked: asked.chunks_exact(2).map(word).collect(),
+        ended: ended.iter().filter_map(text).collect(),
+    })
+}
+
+async fn announce(calls: FleetCalls) {
+    let (shared, router) = (&calls.shared, &calls.router);
+    let mut failures = LastingFailures::new(OTHER_TYPE, OTHERWISE);
+    let mut silent = HashMap::<String, u32>::new();
+    let mut files = FileVersions::default();
+    let mut said = shared.fleet.answers();
+    for beat in 0_u32.. {
+        let next = Instant::now() + PAUSE;
+        let want = if beat % NAMES == 0 { FleetWant::Names } else { FleetWant::Count };
+        let called = calls.call(CallKind::Background, want).await;
+        if let Some((error, help)) = failures.news(&called, router.nodes.is_up(calls.slot)) {
+            tracing::warn!(%error, help, "processes not counted");
+        }
+        if let Ok(seen) = called {
+            shared.count_processes(seen.held, Instant::now());
+            silent.retain(|name, _| seen.ended.contains(name));
+            seen.ended.into_iter().for_each(|name| *silent.entry(name).or_default() += 1);
+            for (name, _) in silent.iter().filter(|(_, looks)| **looks == LOOKS) {
+                events::process_gone(name.split(' ').next().unwrap_or_default());
+            }
+            seen.asked.into_iter().for_each(|question| shared.fleet.ask(question));
+            if !seen.living.is_empty() {
+                files.note(&seen.living);
+            }
+        }
+        if let Some(said) = &mut said {
+            while let Ok(Some(word)) = timeout_at(next, said.recv()).await {
+                // The process that asked says who has not answered.
+                let _ = calls.say(&word).await;
+            }
+        }
+        sleep_until(next).await;
+    }
+}
+
+/// Whether the processes have the same configuration file.
+#[derive(Default)]
+struct FileVersions {
+    /// The number of looks in a row that found several versions.
+    looks: u32,
+}
+
+impl FileVersions {
+    /// A saved file reaches the processes one after the other. So several versions must be found twice in a row.
+    fn note(&mut self, living: &[FleetMember]) {
+        let mut versions = BTreeMap::<&str, Vec<&str>>::new();
+        for member in living.iter().filter(|it| !it.file.is_empty()) {
+            versions.entry(&member.file).or_default().push(member.name());
+        }
+        let was = self.looks;
+        self.looks = if versions.len() > 1 { was.saturating_add(1) } else { 0 };
+        let each = versions.into_iter().map(|(file, names)| format!("{file} on {}", some(names)));
+        let each = each.collect::<Vec<_>>().join("; ");
+        match (was, self.looks) {
+            (1, 2) => events::fleet_differs(&each),
+            (2.., 0) => events::fleet_agrees(&each),
+            _ => {}
+        }
+    }
+}
+
+/// The first of these names, and how many more there are.
+fn some(mut names: Vec<&str>) -> String {
+    names.sort_unstable();
+    match names.get(3..) {
+        None | Some([]) => names.join(", "),
+        Some(more) => format!("{} and {} more", names[..3].join(", "), more.len()),
+    }
+}
