@@ -1,20 +1,21 @@
-//! One worker's access to buckets. This file looks at one bucket, settles with it, or resets it. `order` asks all
-//! limits of a request.
+//! One worker's access to buckets. This file looks at one bucket, settles with it, or resets it, and asks the other
+//! processes. `order` asks all limits of a request.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::bucket::{BucketAsk, KeyLocation};
+use super::fleet::{FleetAnswers, FleetWord, PATIENCE, PAUSE};
 use super::known::KnownRefusals;
 use super::name::BucketKey;
 use super::process::ProcessStore;
 use super::queue::QueueId;
 use super::running::{RunningFigures, RunningOverride};
-use super::script::Redis;
+use super::script::{FleetWant, Redis};
 use crate::limit::Scope;
 use crate::limit::algorithm::{Difference, Receipt, Settlement};
 use crate::limit::bucket::BucketReceipt;
@@ -22,7 +23,7 @@ use crate::limit::decide::Ask;
 use crate::limit::decision::Decision;
 use crate::limit::key::Key;
 use crate::limit::time::{Now, Timestamp};
-use crate::redis::CallError;
+use crate::redis::{CallError, CallKind};
 use crate::settings::{KeyDisplay, LimitSpec, StoreSpec};
 
 /// One worker's access to the buckets. Every `now` is a time by the process's clock, which never steps.
@@ -231,6 +232,47 @@ impl Store {
             self.shared.running.begin_generation();
         }
         Ok(())
+    }
+
+    /// Asks all other processes that share Redis, and waits for their answers, at most a second. The question stays for
+    /// `lasts`: an answer to an open question with this ID may have been there before. Without Redis nobody is asked.
+    ///
+    /// # Errors
+    /// If Redis does not answer. [`CallError::Nonsense`] if too many questions are open.
+    pub(crate) async fn ask_fleet(
+        &self,
+        question: &FleetWord,
+        lasts: Duration,
+    ) -> Result<FleetAnswers, CallError> {
+        let Some(redis) = &self.redis else { return Ok(FleetAnswers::default()) };
+        let until = Instant::now() + PATIENCE;
+        let asks = FleetWant::Ask(question, lasts);
+        let seen = redis.fleet.call(CallKind::Awaited, asks).await?;
+        if !seen.has_room {
+            return Err(CallError::Nonsense);
+        }
+        let others = seen.living.into_iter().filter(|it| !redis.fleet.is_own(it));
+        let (mut silent, older): (Vec<_>, Vec<_>) =
+            others.partition(|member| !member.program.is_empty());
+        let mut answers = Vec::new();
+        while !silent.is_empty() {
+            let said = redis.fleet.said(&question.id, &silent).await?;
+            let asked = std::mem::take(&mut silent).into_iter().zip(said);
+            for (member, text) in asked {
+                match text {
+                    Some(text) => answers.push((member, text)),
+                    None => silent.push(member),
+                }
+            }
+            if Instant::now() >= until {
+                break;
+            }
+            if !silent.is_empty() {
+                sleep(PAUSE).await;
+            }
+        }
+        silent.extend(older);
+        Ok(FleetAnswers { answers, silent })
     }
 
     /// Redis, if it holds the ask's bucket.

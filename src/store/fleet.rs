@@ -8,17 +8,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
-use tokio::time::{Instant, sleep};
-
-use super::Store;
-use super::script::FleetWant;
-use crate::redis::{CallError, CallKind};
 
 /// How long a process waits for the answers of the others.
-const PATIENCE: Duration = Duration::from_secs(1);
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The time between two looks for answers.
-const PAUSE: Duration = Duration::from_millis(50);
+pub(super) const PAUSE: Duration = Duration::from_millis(50);
 
 /// The most questions, and the most answers, that wait to be read.
 const MOST: usize = 16;
@@ -111,48 +106,5 @@ impl FleetMember {
     /// The machine, and the number of the process.
     pub(crate) fn name(&self) -> &str {
         self.id.split(' ').next().unwrap_or_default()
-    }
-}
-
-impl Store {
-    /// Asks all other processes that share Redis, and waits for their answers, at most a second. The question stays for
-    /// `lasts`: an answer to an open question with this ID may have been there before. Without Redis nobody is asked.
-    ///
-    /// # Errors
-    /// If Redis does not answer. [`CallError::Nonsense`] if too many questions are open.
-    pub(crate) async fn ask_fleet(
-        &self,
-        question: &FleetWord,
-        lasts: Duration,
-    ) -> Result<FleetAnswers, CallError> {
-        let Some(redis) = &self.redis else { return Ok(FleetAnswers::default()) };
-        let until = Instant::now() + PATIENCE;
-        let asks = FleetWant::Ask(question, lasts);
-        let seen = redis.fleet.call(CallKind::Awaited, asks).await?;
-        if !seen.has_room {
-            return Err(CallError::Nonsense);
-        }
-        let others = seen.living.into_iter().filter(|it| !redis.fleet.is_own(it));
-        let (mut silent, older): (Vec<_>, Vec<_>) =
-            others.partition(|member| !member.program.is_empty());
-        let mut answers = Vec::new();
-        while !silent.is_empty() {
-            let said = redis.fleet.said(&question.id, &silent).await?;
-            let asked = std::mem::take(&mut silent).into_iter().zip(said);
-            for (member, text) in asked {
-                match text {
-                    Some(text) => answers.push((member, text)),
-                    None => silent.push(member),
-                }
-            }
-            if Instant::now() >= until {
-                break;
-            }
-            if !silent.is_empty() {
-                sleep(PAUSE).await;
-            }
-        }
-        silent.extend(older);
-        Ok(FleetAnswers { answers, silent })
     }
 }

@@ -13,7 +13,7 @@ use crate::support::wait_until;
 
 /// Each heading with the path that is asked, and the place of the object in the answer. The servers of a
 /// Redis cluster have the fields that the store has.
-const OBJECTS: [(&str, &str, &str); 16] = [
+const OBJECTS: [(&str, &str, &str); 19] = [
     ("`/api/status`", "/api/status", ""),
     ("One of the `alarms`", "/api/status", "/alarms/0"),
     ("`config` of `/api/status`", "/api/status", "/config"),
@@ -29,6 +29,9 @@ const OBJECTS: [(&str, &str, &str); 16] = [
     ("One of the `top_keys`", "/api/status", "/top_keys/0"),
     ("`/api/history`", "/api/history", ""),
     ("`/api/config`", "/api/config", ""),
+    ("`/api/fleet`", "/api/fleet", ""),
+    ("One of the `processes`", "/api/fleet", "/processes/0"),
+    ("One of the `rejected` of a fleet", "/api/fleet", "/rejected/0"),
     ("One of the `limits`", "/api/status", "/limits/1"),
 ];
 

@@ -3,7 +3,7 @@
 use super::limited;
 use crate::support::client::{Connection, Reply};
 
-const PATHS: [&str; 9] = [
+const PATHS: [&str; 10] = [
     "/healthz",
     "/readyz",
     "/metrics",
@@ -11,6 +11,7 @@ const PATHS: [&str; 9] = [
     "/api/stream",
     "/api/history",
     "/api/config",
+    "/api/fleet",
     "/api/limits",
     "/api/why?limit=user&key=",
 ];

@@ -1,6 +1,7 @@
 //! Several processes that share limits through Redis.
 
 mod cluster;
+mod fleet;
 mod locations;
 mod service;
 mod share;

@@ -74,6 +74,7 @@ fn nothing_of_a_token_is_told() {
         "/api/status",
         "/api/limits",
         "/api/history",
+        "/api/fleet",
         "/metrics",
         "/",
         "/api/why?limit=user&key=",

@@ -1,0 +1,216 @@
+//! `/api/fleet`: what several processes on one Redis say together.
+
+use serde_json::{Value, json};
+
+use crate::support::client::get;
+use crate::support::cluster::Cluster;
+use crate::support::proxy::Proxy;
+use crate::support::redis::RedisServer;
+use crate::support::sentinels::Sentinels;
+use crate::support::tidegate::Tidegate;
+use crate::support::wait_until;
+
+const LIMIT: &str = "rate = \"2/h\"\nkey = [\"param:name\"]";
+
+fn proxy(store: &str) -> Proxy {
+    Proxy::answering()
+        .admin()
+        .store(store)
+        .limit("client", LIMIT)
+        .route("path = \"/{name}\"\nlimits = [\"client\"]")
+}
+
+fn fleet(proxy: &Tidegate) -> Value {
+    get(proxy.admin(), "/api/fleet", &[("host", "localhost")]).json()
+}
+
+fn name_of(proxy: &Tidegate) -> String {
+    let own = fleet(proxy)["processes"].as_array().unwrap().clone();
+    own.iter().find(|it| it["here"] == true).unwrap()["name"].as_str().unwrap().to_owned()
+}
+
+fn names(fleet: &Value) -> Vec<&str> {
+    fleet["processes"].as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap()).collect()
+}
+
+/// A member of each process, by its name.
+fn each(fleet: &Value, member: &str) -> Vec<Value> {
+    fleet["processes"].as_array().unwrap().iter().map(|it| it[member].clone()).collect()
+}
+
+/// Asks `one` until it sees so many processes, all with figures.
+fn until_all(one: &Tidegate, count: usize) -> Value {
+    let mut seen = Value::Null;
+    wait_until(&format!("{count} processes are seen"), || {
+        seen = fleet(one);
+        names(&seen).len() == count && seen["note"].is_null()
+    });
+    seen
+}
+
+#[test]
+fn three_processes_have_one_sum() {
+    let server = RedisServer::start();
+    let all = [(); 3].map(|()| proxy(&server.fields()).start());
+    until_all(&all[0], 3);
+    for proxy in &all {
+        (0..4).for_each(|_| drop(get(proxy.address, "/eve", &[])));
+    }
+    assert_eq!(get(all[2].address, "/ann", &[]).status, 200);
+    let mut seen = Value::Null;
+    wait_until("all is told", || {
+        seen = fleet(&all[1]);
+        seen["sums"]["requests"] == 13 && seen["rejected"][0]["count"] == 10
+    });
+    let mut expected: Vec<_> = all.iter().map(name_of).collect();
+    expected.sort();
+    assert_eq!(names(&seen), expected);
+    assert_eq!(each(&seen, "here").iter().filter(|it| **it == true).count(), 1);
+    let requests = each(&seen, "requests");
+    assert_eq!(requests.iter().filter(|it| **it == 4).count(), 2, "{seen}");
+    let eve = &seen["rejected"][0];
+    assert_eq!(
+        json!([eve["limit"], eve["key"], eve["mode"], eve["processes"]]),
+        json!(["client", "eve", "enforce", 3])
+    );
+    assert_eq!(seen["rejected"].as_array().unwrap().len(), 1);
+    for process in seen["processes"].as_array().unwrap() {
+        assert_eq!(process["version"], env!("CARGO_PKG_VERSION"));
+        assert_eq!(
+            json!([process["store"], process["odd_config"], process["odd_version"]]),
+            json!([true, false, false])
+        );
+        assert!(process["since"].as_str().unwrap().starts_with("20"), "{process}");
+    }
+}
+
+#[test]
+fn who_is_gone_stopped_or_older_is_seen() {
+    let server = RedisServer::start();
+    let [one, mut killed, stopped] = [(); 3].map(|()| proxy(&server.fields()).start());
+    until_all(&one, 3);
+    let stopped_name = name_of(&stopped);
+    stopped.signal("STOP");
+    killed.signal("KILL");
+    killed.wait_for_exit();
+    // It has no figures, and the answer says so after a second.
+    let mut seen = Value::Null;
+    wait_until("it does not answer", || {
+        seen = fleet(&one);
+        seen["note"].as_str().is_some_and(|note| note.contains(&stopped_name))
+    });
+    assert!(each(&seen, "requests").contains(&Value::Null), "{seen}");
+    wait_until("both are gone", || names(&fleet(&one)).len() == 1);
+    stopped.signal("CONT");
+    until_all(&one, 2);
+    // An older version announces itself in this way, and has no words for others.
+    let lease = "4000000000000000";
+    let _: i64 = server.run(&["ZADD", "tidegate::processes", lease, "old:1 an-id"]);
+    seen = fleet(&one);
+    let old =
+        seen["processes"].as_array().unwrap().iter().find(|it| it["name"] == "old:1").unwrap();
+    assert_eq!(
+        json!([old["version"], old["requests"], old["odd_version"]]),
+        json!([null, null, true])
+    );
+    assert!(seen["note"].as_str().unwrap().contains("old:1"), "{seen}");
+}
+
+#[test]
+fn two_versions_of_the_file_are_told_once_and_when_they_agree() {
+    let server = RedisServer::start();
+    let file = proxy(&server.fields());
+    let changed = file.clone().section("[log]\nsummary_interval = \"7s\"");
+    let [one, other] = [file.start(), file.start()];
+    let alike = until_all(&one, 2);
+    assert_eq!(each(&alike, "odd_config"), [false, false], "where they listen does not count");
+    other.reload(&changed.text_with_admin(other.admin()));
+    for proxy in [&one, &other] {
+        let line = proxy.log.wait("fleet differs", |_| true);
+        let versions = line["versions"].as_str().unwrap();
+        assert_eq!(
+            (&line["level"], versions.matches(" on ").count()),
+            (&"WARN".into(), 2),
+            "{line}"
+        );
+    }
+    let seen = until_all(&one, 2);
+    assert_eq!(each(&seen, "odd_config"), [true, true]);
+    let files = each(&seen, "config_version");
+    assert!(
+        files[0] != files[1] && files.contains(&alike["processes"][0]["config_version"]),
+        "{files:?}"
+    );
+    one.reload(&changed.text_with_admin(one.admin()));
+    for proxy in [&one, &other] {
+        proxy.log.wait("fleet agrees", |_| true);
+        assert_eq!(proxy.log.count("fleet differs"), 1);
+    }
+}
+
+#[test]
+fn nobody_reports_while_nobody_asks_and_nothing_is_rejected() {
+    let server = RedisServer::start();
+    let proxies = [(); 2].map(|()| proxy(&server.fields()).start());
+    let reports = || -> Vec<String> { server.run(&["KEYS", "tidegate::fleet*:reports:*"]) };
+    let versions = "tidegate::fleet{tidegate::processes}:versions";
+    wait_until("both are announced", || server.run::<i64>(&["HLEN", versions]) == 2);
+    assert_eq!(get(proxies[0].address, "/ann", &[]).status, 200);
+    let calls = || server.calls("evalsha");
+    let before = calls();
+    wait_until("they have announced themselves often", || calls() >= before + 16);
+    assert_eq!(reports(), Vec::<String>::new());
+    assert!(server.goes_at(versions).is_some(), "it expires");
+    for index in 0..9_000 {
+        let path = format!("/client-with-a-long-name-{}", index % 3_000);
+        _ = get(proxies[0].address, &path, &[]);
+    }
+    wait_until("rejections are told", || reports().len() == 1);
+    let key = &reports()[0];
+    let bytes: usize = server.run(&["STRLEN", key]);
+    assert!((1_000..=16_384).contains(&bytes), "{bytes} bytes");
+    let lives: u64 = server.run(&["PTTL", key]);
+    assert!(lives <= 10_000, "{lives} ms");
+    assert!(fleet(&proxies[1])["rejected"].as_array().unwrap().len() > 20);
+}
+
+#[test]
+fn without_redis_a_process_shows_itself() {
+    let alone = proxy("max_keys = 1000").start();
+    let seen = fleet(&alone);
+    assert_eq!((names(&seen).len(), &seen["note"]), (1, &Value::Null));
+    assert_eq!(
+        (&seen["processes"][0]["here"], &seen["processes"][0]["store"]),
+        (&true.into(), &true.into())
+    );
+
+    let server = RedisServer::start();
+    let proxies = [(); 2].map(|()| proxy(&server.fields()).start());
+    until_all(&proxies[0], 2);
+    server.pause();
+    wait_until("Redis is away", || {
+        let seen = fleet(&proxies[0]);
+        let [process] = &seen["processes"].as_array().unwrap()[..] else { return false };
+        process["store"] == false && seen["note"].as_str().unwrap().contains("Redis")
+    });
+    server.resume();
+    until_all(&proxies[0], 2);
+}
+
+#[test]
+fn a_cluster_and_sentinels_carry_it_too() {
+    let cluster = Cluster::of_masters();
+    let store = format!("url = \"{}\"\ntimeout = \"20s\"", cluster.url_of_user());
+    cluster.servers.iter().for_each(RedisServer::add_user_of_cluster);
+    let [one, _other] = [(); 2].map(|()| proxy(&store).start());
+    until_all(&one, 2);
+
+    let sentinels = Sentinels::start();
+    let store = format!("url = \"{}\"", sentinels.url());
+    let [one, _other] = [(); 2].map(|()| proxy(&store).start());
+    until_all(&one, 2);
+    let master = sentinels.master();
+    sentinels.fail_over();
+    sentinels.until("another one is master", || sentinels.master() != master);
+    until_all(&one, 2);
+}
