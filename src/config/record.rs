@@ -150,6 +150,10 @@ mod tests {
         let other_address = text("127.0.0.1:2", 1).text.replace("[server]", "# here\n\n[server]");
         assert_eq!(version(&other_address), file);
         assert_ne!(version(&text("127.0.0.1:1", 2).text), file);
+        let limit = "[limits.listen]\nrate = \"1/s\"\n";
+        assert_ne!(version(&format!("{}{limit}", text("127.0.0.1:1", 1).text)), file);
+        let secret = |token: &str| version(&format!("[admin]\ntoken = \"{token}\""));
+        assert_eq!(secret("one"), secret("another"), "nobody can guess at a secret");
     }
 
     #[test]

@@ -28,15 +28,13 @@ pub(crate) struct FileText {
 }
 
 impl FileText {
-    /// A short name of what the file says: files that say the same have the same name on each machine. Comments do not
-    /// count, nor does where a process listens: several on one machine listen at several addresses.
+    /// A short name of what the file and the command line say: if they say the same, the name is the same on each
+    /// machine. Comments and secrets do not count, nor does where a process listens: several on one machine listen at
+    /// several addresses.
     pub(super) fn version(&self) -> String {
-        let mut said: Json = toml::from_str(&self.text).unwrap_or_default();
-        for section in ["/server", "/server/tls", "/admin", "/decide"] {
-            let fields = said.pointer_mut(section).and_then(Json::as_object_mut);
-            fields.and_then(|fields| fields.remove("listen"));
-        }
-        let digest = Sha256::digest(said.to_string());
+        let mut said = self.tree(&|_| None);
+        said.forget_addresses();
+        let digest = Sha256::digest(said.text());
         digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect()
     }
 
@@ -144,6 +142,14 @@ impl Tree {
         let written = self.entries().iter().filter(|entry| entry.is_written);
         let written = written.map(|entry| format!("{} {}", entry.name, entry.value.text()));
         written.collect::<Vec<_>>().join(", ")
+    }
+
+    /// Removes each `listen`.
+    fn forget_addresses(&mut self) {
+        if let Self::Table(entries) = self {
+            entries.retain(|entry| entry.name != "listen" || !entry.restart);
+            entries.iter_mut().for_each(|entry| entry.value.forget_addresses());
+        }
     }
 
     /// The texts of a list, unmasked. An item that is no text becomes an empty text.
