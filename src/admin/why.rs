@@ -19,11 +19,15 @@ use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
 use crate::observe::{PROCESS, millis, millis_up};
 use crate::percent::decode;
-use crate::settings::{LimitSpec, Settings};
+use crate::settings::{Figures, LimitSpec, Settings};
 use crate::throttle::rejection::{KeptDecision, MOST_OF_KEY, Rejection};
 
 /// What to ask for.
 const HOW: &str = "ask for /api/why/ID, or for /api/why?limit=NAME&key=KEY";
+
+/// What is said of a bucket whose figures may have changed since.
+const OLD_FIGURES: &str = "these are the figures that rejected the request: the file or its override has changed since, \
+                           and the key as it is kept does not tell the new ones";
 
 impl Admin {
     /// Answers a question about the rejection with this ID, or about the key that the query names.
@@ -33,35 +37,56 @@ impl Admin {
         query: Option<&str>,
     ) -> Result<AdminResponse, ApiProblem> {
         let settings = Arc::clone(&self.published.borrow().settings);
-        let (kept, process) = (&self.process.rejections, PROCESS.as_str());
-        let since = time(kept.since());
+        let (since, process) = (time(self.process.rejections.since()), PROCESS.as_str());
         match path {
             [id] if !id.is_empty() => {
                 let id = decode(id);
                 let id = String::from_utf8_lossy(&id);
-                let uuid = Uuid::parse_str(id.strip_prefix("urn:uuid:").unwrap_or(&id)).ok();
-                let named = kept.find(|it| uuid == Some(it.id) || it.request_id == id);
-                // If several rejections have this request ID, the newest counts.
-                let Some(rejection) = named.first() else {
+                let Some(told) = self.of_id(&settings, &id).await else {
                     let detail = format!(
                         "no rejection has the ID `{id}` here: {process} was asked, which keeps its last rejections, all of them since {since}"
                     );
                     return Err(ApiProblem(StatusCode::NOT_FOUND, detail));
                 };
-                Ok(answer_json(&self.explained(&settings, rejection).await))
+                Ok(answer_json(&told))
             }
             [] | [""] => {
                 let [limit, key] = ["limit", "key"].map(|name| parameter(query, name));
                 let (Some(limit), Some(key)) = (limit, key) else {
                     return Err(ApiProblem(StatusCode::UNPROCESSABLE_ENTITY, HOW.to_owned()));
                 };
-                let of_key = kept.of_key(&limit, &key);
-                let rejections: Vec<_> = of_key.iter().map(|it| self.told(&settings, it)).collect();
+                let rejections = self.of_key(&settings, &limit, &key, query)?;
                 let told = json!({ "limit": limit, "key": key, "rejections": rejections, "since": since, "processes": [process] });
                 Ok(answer_json(&told))
             }
             _ => Err(ApiProblem(StatusCode::NOT_FOUND, HOW.to_owned())),
         }
+    }
+
+    /// All that is known about the rejection with this ID. `None` if the process does not keep it.
+    async fn of_id(&self, settings: &Settings, id: &str) -> Option<Value> {
+        let uuid = Uuid::parse_str(id.strip_prefix("urn:uuid:").unwrap_or(id)).ok();
+        let is_named = |it: &Rejection| uuid == Some(it.id) || it.request_id == id;
+        let named = self.process.rejections.find(is_named);
+        // If several rejections have this request ID, the newest counts.
+        Some(self.explained(settings, named.first()?).await)
+    }
+
+    /// What the kept rejections of a key tell. The query says whether the key has plain values.
+    fn of_key(
+        &self,
+        settings: &Settings,
+        limit: &str,
+        key: &str,
+        query: Option<&str>,
+    ) -> Result<Vec<Value>, ApiProblem> {
+        let kept = &self.process.rejections;
+        let mut of_key = kept.of_key(limit, key);
+        if of_key.is_empty() {
+            let (_, asked) = self.asked(settings, limit, &encoded(key), query)?;
+            of_key = kept.of_key(limit, asked.shown.as_str());
+        }
+        Ok(of_key.iter().map(|it| self.told(settings, it)).collect())
     }
 
     /// All that is known about a rejection.
@@ -86,29 +111,58 @@ impl Admin {
             "rejected": series.rejected,
             "early": series.early,
         });
-        told["now"] = self.bucket_now(settings, limit, key).await;
+        told["now"] = self.bucket_now(settings, rejection, by).await;
         told["processes"] = json!([PROCESS.as_str()]);
         told
     }
 
-    /// What the key's bucket holds now. Null if the key as it is kept does not tell.
-    async fn bucket_now(&self, settings: &Settings, limit: &str, key: &str) -> Value {
+    /// What the key's bucket holds now. If the key as it is kept does not tell its present figures, the rejection tells
+    /// where they come from. Null if the bucket cannot be found.
+    async fn bucket_now(
+        &self,
+        settings: &Settings,
+        rejection: &Rejection,
+        by: &KeptDecision,
+    ) -> Value {
+        let (limit, key) = (by.limit.as_str(), rejection.key());
         if key.len() >= MOST_OF_KEY {
             return Value::Null;
         }
-        let encoded = utf8_percent_encode(key, NON_ALPHANUMERIC).to_string();
-        match self.asked(settings, limit, &encoded, None) {
-            Ok((spec, key)) => self.bucket(settings, spec, &key).await.unwrap_or_default(),
-            Err(_) => Value::Null,
+        let Ok((spec, asked)) = self.asked(settings, limit, &encoded(key), None) else {
+            return Value::Null;
+        };
+        let present = self.bucket(settings, spec, &asked).await;
+        if spec.limiter.is_some() || present.as_ref().is_ok_and(|it| it["note"].is_null()) {
+            return present.unwrap_or_default();
         }
+        let running = self.listed(limit, &asked.text).and_then(|it| it.figures);
+        let in_plan = by.plan.as_ref().and_then(|plan| spec.of_plan(plan));
+        let is_in_force = rejection.line.is_some() && self.is_in_force(rejection);
+        let found = match (running, rejection.source) {
+            (Some(figures), _) => (figures, None, None),
+            (None, "file" | "plan") => {
+                let figures = in_plan.map_or(&spec.figures, |plan| &plan.figures);
+                (figures.clone(), in_plan.and(by.plan.clone()), None)
+            }
+            _ => {
+                let note = (!is_in_force).then_some(OLD_FIGURES);
+                (Figures::Limited(by.ask.algorithm), None, note)
+            }
+        };
+        let bucket = asked.shown.clone().into();
+        self.bucket_under(found, spec, &asked, &bucket).await.unwrap_or_default()
+    }
+
+    /// Whether the file in force is the one that decided.
+    fn is_in_force(&self, rejection: &Rejection) -> bool {
+        let news = self.process.config.news();
+        news.loaded(rejection.now.wall) == Some(news.since)
     }
 
     /// What a rejection itself tells.
     fn told(&self, settings: &Settings, rejection: &Rejection) -> Value {
         let Some(by) = rejection.by() else { return Value::Null };
-        let news = self.process.config.news();
         let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
-        let loaded = news.loaded(rejection.now.wall);
         json!({
             "id": rejection.id.to_string(),
             "request_id": some(&rejection.request_id),
@@ -125,8 +179,8 @@ impl Admin {
             "from": from(settings, by, rejection.key()),
             "rate": by.ask.algorithm.rate(),
             "burst": by.ask.algorithm.known_capacity(),
-            "figures": self.figures_of(rejection, by, loaded == Some(news.since)),
-            "config_loaded": loaded.map(time),
+            "figures": self.figures_of(rejection, by),
+            "config_loaded": self.process.config.news().loaded(rejection.now.wall).map(time),
             "cost": by.ask.cost.get(),
             "remaining": by.decision.remaining,
             "store": by.store,
@@ -135,16 +189,19 @@ impl Admin {
         })
     }
 
-    /// Where the figures come from. `is_in_force` is whether the file in force is the one that decided.
-    fn figures_of(&self, rejection: &Rejection, by: &KeptDecision, is_in_force: bool) -> Value {
+    /// Where the figures come from.
+    fn figures_of(&self, rejection: &Rejection, by: &KeptDecision) -> Value {
         let (news, name) = (self.process.config.news(), by.limit.as_str());
-        let is_set = matches!(rejection.source, "override" | "ban");
-        let listed = self.listed(name, rejection.key()).filter(|_| is_set);
-        let is_of_file = listed.is_none() && rejection.source != "ban";
+        let is_of_file = rejection.line.is_some() || matches!(rejection.source, "file" | "plan");
+        let listed = self.listed(name, rejection.key()).filter(|_| !is_of_file);
+        let line = || match rejection.line {
+            Some(line) => json!(line),
+            None => json!(news.line_of(name, by.plan.as_ref().map(Name::as_str))),
+        };
         json!({
             "of": rejection.source,
             "file": is_of_file.then_some(&news.file),
-            "line": if is_of_file && is_in_force { news.line_of(name) } else { None },
+            "line": (is_of_file && self.is_in_force(rejection)).then(line),
             "reason": listed.as_ref().and_then(|it| it.entry.reason.clone()),
             "ends_in_ms": listed.and_then(|it| it.left).map(millis),
         })
@@ -228,6 +285,11 @@ fn from(settings: &Settings, by: &KeptDecision, key: &str) -> Option<String> {
     });
     let had: Vec<_> = had.collect();
     (!had.is_empty()).then(|| had.join(", "))
+}
+
+/// The key as a path has it.
+fn encoded(key: &str) -> String {
+    utf8_percent_encode(key, NON_ALPHANUMERIC).to_string()
 }
 
 /// The decoded value of a parameter of the query.

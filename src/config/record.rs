@@ -89,9 +89,12 @@ impl ConfigNews {
         self.text.version()
     }
 
-    /// The line of a limit in the file in force.
-    pub(crate) fn line_of(&self, limit: &str) -> Option<usize> {
-        self.text.line_of(limit)
+    /// The line of a limit, or of its plan, in the file in force.
+    pub(crate) fn line_of(&self, limit: &str, plan: Option<&str>) -> Option<usize> {
+        match plan {
+            Some(plan) => self.text.line_of(&["limits", limit, "plans", plan]),
+            None => self.text.line_of(&["limits", limit]),
+        }
     }
 
     /// The settings in force as JSON, with defaults and without secrets. `env` returns the value of an

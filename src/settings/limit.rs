@@ -1,5 +1,6 @@
 //! The configuration of a limit: its key, its figures, its cost, and its options.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -172,12 +173,12 @@ impl LimitSpec {
         running: Option<&'f Figures>,
     ) -> ChosenFigures<'f, 'p> {
         let in_file = self.overrides.find(key);
-        let overridden = running.or(in_file.map(|it| &it.figures));
-        let (figures, of) = match (overridden, in_plan.map(|plan| (&plan.figures, &plan.plan))) {
-            (Some(figures), _) => (figures, FiguresOf::Override),
-            (None, Some((figures, Some(plan)))) => (figures, FiguresOf::Plan(plan)),
-            (None, _) => (&self.figures, FiguresOf::Limit),
-        };
+        let running = running.map(|figures| (figures, FiguresOf::Override(None)));
+        let of_file = in_file.map(|it| (&it.figures, FiguresOf::Override(Some(it.line))));
+        let of_plan =
+            in_plan.and_then(|it| Some((&it.figures, FiguresOf::Plan(it.plan.as_ref()?))));
+        let chosen = running.or(of_file).or(of_plan);
+        let (figures, of) = chosen.unwrap_or((&self.figures, FiguresOf::Limit));
         ChosenFigures { figures, of, key_name: in_file.and_then(|it| it.name.as_deref()) }
     }
 
@@ -224,8 +225,8 @@ pub(crate) enum FiguresOf<'p> {
     Limit,
     /// From this plan.
     Plan(&'p Name),
-    /// From an override.
-    Override,
+    /// From the override in this line of the file, or from one that was set while the process runs.
+    Override(Option<NonZeroU32>),
 }
 
 impl<'p> FiguresOf<'p> {
@@ -233,7 +234,7 @@ impl<'p> FiguresOf<'p> {
     pub(crate) fn plan(self) -> Option<&'p Name> {
         match self {
             Self::Plan(plan) => Some(plan),
-            Self::Limit | Self::Override => None,
+            Self::Limit | Self::Override(_) => None,
         }
     }
 }
@@ -245,6 +246,8 @@ pub struct OverrideSpec {
     pub(crate) figures: Figures,
     /// A name for its keys, for people who read the log or the page: a key may be a hash.
     pub(crate) name: Option<Box<str>>,
+    /// The line of its `key` in the file.
+    pub(crate) line: NonZeroU32,
 }
 
 /// The tokens that a request takes from a bucket.

@@ -122,7 +122,7 @@ impl<'f, 'p: 'f> AppliedLimit<'f, 'p> {
         };
         let key_name = key_name.map(KeyName::Override);
         let key_name = key_name.or_else(|| KeyName::of_line(limit, plan?));
-        let spec = in_plan.filter(|_| of != FiguresOf::Override).unwrap_or(limit);
+        let spec = in_plan.filter(|_| of.plan().is_some()).unwrap_or(limit);
         Ok(Self { spec, figures, algorithm, of, candidate, cost, key_name })
     }
 }

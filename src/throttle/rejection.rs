@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,6 +65,8 @@ pub(crate) struct Rejection {
     pub(crate) client: Option<IpAddr>,
     /// Where the figures come from: `file`, `plan`, `override` or `ban`.
     pub(crate) source: &'static str,
+    /// The line of the file's override that has the figures.
+    pub(crate) line: Option<NonZeroU32>,
     /// The begin of the key as in Redis.
     pub(super) key: Vec<u8>,
     pub(crate) method: String,
@@ -139,11 +142,11 @@ impl<'l, 'p> RejectedRequest<'l, '_, 'p> {
         }
         kept.status = self.answer.status;
         kept.client = Some(view.client);
-        kept.source = match limit.of {
-            _ if limit.is_banned => "ban",
-            FiguresOf::Limit => "file",
-            FiguresOf::Plan(_) => "plan",
-            FiguresOf::Override => "override",
+        (kept.source, kept.line) = match limit.of {
+            _ if limit.is_banned => ("ban", None),
+            FiguresOf::Limit => ("file", None),
+            FiguresOf::Plan(_) => ("plan", None),
+            FiguresOf::Override(line) => ("override", line),
         };
         let key = limit.claim.key.shown().as_bytes();
         key.get(..MOST_OF_KEY).unwrap_or(key).clone_into(&mut kept.key);

@@ -156,7 +156,7 @@ impl<'p> RequestLimit<'p> {
     pub(super) fn may_be_banned(&self) -> bool {
         self.claim.spec.ban.is_some()
             && !self.is_repeated
-            && self.of != FiguresOf::Override
+            && !matches!(self.of, FiguresOf::Override(_))
             && self.claim.decider() != Some(Decider::Shared)
     }
 

@@ -18,7 +18,7 @@ use crate::settings::{Figures, FiguresOf, LimitSpec, OnStoreError, Settings};
 use crate::store::{BucketAsk, BucketKey};
 
 /// See [`Admin::figures`].
-type FoundFigures = (Figures, Option<Name>, Option<&'static str>);
+pub(in crate::admin) type FoundFigures = (Figures, Option<Name>, Option<&'static str>);
 
 /// What is said of a bucket whose requests may have any plan.
 const NO_PLAN: &str =
@@ -32,9 +32,19 @@ impl Admin {
         spec: &LimitSpec,
         key: &AskedKey,
     ) -> Result<Value, ApiProblem> {
-        let bucket = &key_of(settings, spec, key)?;
+        let (bucket, found) = (key_of(settings, spec, key)?, self.figures(settings, spec, key));
+        self.bucket_under(found, spec, key, &bucket).await
+    }
+
+    /// The same under figures that were found in another way.
+    pub(in crate::admin) async fn bucket_under(
+        &self,
+        (figures, plan, note): FoundFigures,
+        spec: &LimitSpec,
+        key: &AskedKey,
+        bucket: &BucketKey,
+    ) -> Result<Value, ApiProblem> {
         let running = self.listed(spec.name.as_str(), &key.text);
-        let (figures, plan, note) = self.figures(settings, spec, key);
         let mut algorithm = figures.at(self.clocks());
         let (mut remaining, mut retry, mut held, mut reset) = (None, None, None, None);
         let mut is_here = false;

@@ -13,11 +13,11 @@ use crate::store::stored_text;
 #[derive(Clone, Debug)]
 pub(in crate::admin) struct AskedKey {
     /// The key with plain values. `None` if the path has hashes of them.
-    pub(super) plain: Option<Key>,
+    pub(in crate::admin) plain: Option<Key>,
     /// The key by which the stores know the bucket: hashed if the limit or `log.keys` says so.
-    pub(super) shown: Key,
+    pub(in crate::admin) shown: Key,
     /// The text of `shown`, or a hash of this text if it is long. An override is stored under it.
-    pub(super) text: String,
+    pub(in crate::admin) text: String,
 }
 
 /// Whether a query says that the key in the path has plain values.

@@ -9,8 +9,8 @@ const CHANGES = {
 
 const changed = (change) => Object.entries(change).map(([name, value]) => CHANGES[name](value)).join(" ");
 
-async function showWhy({ limit, key }) {
-  const told = await asJson(`/api/why?limit=${encodeURIComponent(limit)}&key=${encodeURIComponent(key)}`);
+async function showWhy({ limit, key, query }) {
+  const told = await asJson(`/api/why?limit=${encodeURIComponent(limit)}&key=${encodeURIComponent(key)}${query.replace("?", "&")}`);
   byId("why").replaceChildren(...told.rejections.slice(0, 10).map((one) => {
     const wait = one.retry_after_ms === null ? "no such request ever passes" : `told to wait ${left(one.retry_after_ms)}`;
     const facts = [one.name, one.plan && `plan ${one.plan}`, one.from, one.client, [one.rate, one.burst !== null && `burst ${one.burst}`].filter(Boolean).join(", "),

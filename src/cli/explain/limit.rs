@@ -46,7 +46,7 @@ pub(super) fn describe_limit(
         "rate": figures.rate(),
         "burst": algorithm.and_then(|it| it.known_capacity()),
         "cost": cost.map(Cost::get),
-        "override": of == FiguresOf::Override,
+        "override": matches!(of, FiguresOf::Override(_)),
         "plan": of.plan().map(Name::as_str),
     });
     let mut text = ExplainedLimit { facts, explanation: Vec::new(), refusal: None };
@@ -80,7 +80,7 @@ pub(super) fn describe_limit(
     let source = match of {
         FiguresOf::Limit => String::new(),
         FiguresOf::Plan(plan) => format!(", the plan {plan}"),
-        FiguresOf::Override => ", an override for this key".to_owned(),
+        FiguresOf::Override(_) => ", an override for this key".to_owned(),
     };
     let counts = match algorithm {
         Some(Algorithm::Closed) => "nothing passes".to_owned(),
@@ -97,7 +97,7 @@ pub(super) fn describe_limit(
             text.say(format_args!("logs once that the key has used {share} % of its bucket"));
         }
         if let Some(BanSpec { rejections, lasts, .. }) = spec.ban.as_deref()
-            && of != FiguresOf::Override
+            && !matches!(of, FiguresOf::Override(_))
         {
             let rate = rejections.rate().unwrap_or_default();
             text.say(format_args!("bans the key for {lasts:?} where it rejects {rate}"));

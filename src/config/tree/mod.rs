@@ -38,12 +38,15 @@ impl FileText {
         digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// The line of the limit with this name.
-    pub(super) fn line_of(&self, limit: &str) -> Option<usize> {
+    /// The line of the last of these names, each of which stands in the table of the one before.
+    pub(super) fn line_of(&self, names: &[&str]) -> Option<usize> {
         let file = DeTable::parse(&self.text).ok()?;
-        let limits = file.get_ref().get("limits")?.get_ref().as_table()?;
-        let (name, _) = limits.get_key_value(limit)?;
-        Some(self.text.get(..name.span().start)?.matches('\n').count() + 1)
+        let (mut table, mut start) = (Some(file.get_ref()), 0);
+        for name in names {
+            let (name, value) = table?.get_key_value(*name)?;
+            (start, table) = (name.span().start, value.get_ref().as_table());
+        }
+        Some(self.text.get(..start)?.matches('\n').count() + 1)
     }
 }
 

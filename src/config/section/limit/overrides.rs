@@ -1,6 +1,7 @@
 //! A limit's `overrides`: other figures for some keys.
 
 use std::collections::HashMap;
+use std::num::NonZeroU32;
 
 use super::super::values::all;
 use super::Inherited;
@@ -62,7 +63,9 @@ pub(super) fn build(
                 .related(first, "here");
             continue;
         }
-        let spec = OverrideSpec { figures, name: name.flatten() };
+        let line = u32::try_from(item.cx.line(&key_span)).ok().and_then(NonZeroU32::new);
+        let line = line.unwrap_or(NonZeroU32::MAX);
+        let spec = OverrideSpec { figures, name: name.flatten(), line };
         overrides.push(Override { parts, spec, span: key_span });
     }
     overrides

@@ -13,7 +13,7 @@ const PATHS: [&str; 10] = [
     "/api/config",
     "/api/fleet",
     "/api/limits",
-    "/api/why?limit=user&key=",
+    "/api/why?limit=user&key=ann&plain",
 ];
 
 fn assert_protected(reply: &Reply, path: &str) {
