@@ -30,19 +30,29 @@ const REPORTS: &str = "reports";
 const MOST_KEYS: usize = 200;
 
 impl Admin {
-    /// Reports to the other processes that share Redis, for as long as the process runs.
+    /// Reports to the other processes that share Redis, and answers what they ask, for as long as the process runs.
     pub(crate) async fn attend_fleet(self: Arc<Self>) {
         let words = &self.process.store.fleet;
         let Some(mut questions) = words.questions() else { return };
         let mut tick = every(PERIOD);
-        let (mut reported, mut rejected) = (None::<Instant>, 0);
+        let (mut reported, mut rejected, mut answered) = (None::<Instant>, 0, String::new());
         loop {
             let question = tokio::select! {
                 question = questions.recv() => question,
                 _ = tick.tick() => None,
             };
             let is_wanted = match question {
-                Some(FleetWord { id, .. }) => id == REPORTS,
+                Some(FleetWord { id, .. }) if id == REPORTS => true,
+                Some(FleetWord { id, text }) => {
+                    if replace(&mut answered, id.clone()) != id {
+                        let admin = Arc::clone(&self);
+                        tokio::spawn(async move {
+                            let text = admin.why_for_others(&text).await;
+                            admin.process.store.fleet.say(FleetWord { id, text });
+                        });
+                    }
+                    false
+                }
                 None => {
                     let now = self.pulse.readings()[2].reading.rejected();
                     replace(&mut rejected, now) != now
@@ -61,7 +71,8 @@ impl Admin {
     pub(super) async fn fleet(&self) -> Value {
         let mut own = status::report(self);
         own["here"] = true.into();
-        let (FleetAnswers { answers, silent }, note) = self.reports(own["store"] == true).await;
+        let question = FleetWord { id: REPORTS.to_owned(), text: String::new() };
+        let (FleetAnswers { answers, silent }, note) = self.ask_fleet(question, INTEREST).await;
         let reports = answers.iter().map(|(member, text)| {
             let report = serde_json::from_str(text).ok().filter(Value::is_object);
             report.unwrap_or_else(|| without_report(member))
@@ -85,28 +96,30 @@ impl Admin {
         json!({ "processes": processes, "sums": sums, "rejected": rejected, "note": note })
     }
 
-    /// The reports of the other processes, and a sentence about those that are missing.
-    async fn reports(&self, is_up: bool) -> (FleetAnswers, Option<String>) {
-        let away = || {
-            let note = "the other processes cannot be asked, because Redis does not answer";
-            (FleetAnswers::default(), Some(note.to_owned()))
+    /// Asks the other processes, and says in a sentence whose answers are missing.
+    pub(super) async fn ask_fleet(
+        &self,
+        question: FleetWord,
+        lasts: Duration,
+    ) -> (FleetAnswers, Option<String>) {
+        let up = self.process.store.counters().redis_up;
+        let asked = match up {
+            // This process is alone.
+            None => return Default::default(),
+            Some(true) => self.store().await.ask_fleet(&question, lasts).await.ok(),
+            Some(false) => None,
         };
-        if !is_up {
-            return away();
-        }
-        let question = FleetWord { id: REPORTS.to_owned(), text: String::new() };
-        match self.store().await.ask_fleet(&question, INTEREST).await {
-            Ok(answered) => {
-                let note = silent_note(&answered.silent);
-                (answered, note)
-            }
-            Err(_) => away(),
-        }
+        let Some(asked) = asked else {
+            let note = "the other processes cannot be asked, because Redis does not answer";
+            return (FleetAnswers::default(), Some(note.to_owned()));
+        };
+        let note = silent_note(&asked.silent);
+        (asked, note)
     }
 }
 
 /// A sentence about processes that have not answered. `None` if there are none.
-pub(super) fn silent_note(silent: &[FleetMember]) -> Option<String> {
+fn silent_note(silent: &[FleetMember]) -> Option<String> {
     let names: Vec<_> = silent.iter().map(FleetMember::name).collect();
     (!names.is_empty()).then(|| {
         format!(

@@ -1,11 +1,14 @@
 //! `/api/why`: one rejection explained, and the kept rejections of a key.
 
+use std::cmp::{Reverse, max};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::StatusCode;
 use jiff::Timestamp as Rfc3339;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -17,10 +20,17 @@ use crate::limit::algorithm::{Algorithm, Want};
 use crate::limit::key::Key;
 use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
-use crate::observe::{PROCESS, millis, millis_up};
+use crate::observe::{PROCESS, millis, millis_up, new_uuid};
 use crate::percent::decode;
 use crate::settings::{Figures, LimitSpec, Settings};
+use crate::store::FleetWord;
 use crate::throttle::rejection::{KeptDecision, MOST_OF_KEY, Rejection};
+
+/// The most bytes of an answer to another process.
+const MOST_BYTES: usize = 65_536;
+
+/// How long a question to the others stays open. Each of them finds it within half a second.
+const INTEREST: Duration = Duration::from_secs(1);
 
 /// What to ask for.
 const HOW: &str = "ask for /api/why/ID, or for /api/why?limit=NAME&key=KEY";
@@ -29,46 +39,101 @@ const HOW: &str = "ask for /api/why/ID, or for /api/why?limit=NAME&key=KEY";
 const OLD_FIGURES: &str = "these are the figures that rejected the request: the file or its override has changed since, \
                            and the key as it is kept does not tell the new ones";
 
+/// What somebody wants to know.
+enum WhyQuestion {
+    Id(String),
+    Key { limit: String, key: String },
+}
+
+/// The rejections that processes keep, and the time of day since which they keep all.
+#[derive(Default, Serialize, Deserialize)]
+struct KeptAnswer {
+    since: String,
+    /// As JSON, the newest first.
+    rejections: Vec<Value>,
+}
+
 impl Admin {
-    /// Answers a question about the rejection with this ID, or about the key that the query names.
+    /// Answers a question about the rejection with this ID, or about the key that the query names. All processes that
+    /// share Redis are asked, unless this one knows the ID of the rejection itself.
     pub(super) async fn why(
         &self,
         path: &[&str],
         query: Option<&str>,
     ) -> Result<AdminResponse, ApiProblem> {
-        let settings = Arc::clone(&self.published.borrow().settings);
-        let (since, process) = (time(self.process.rejections.since()), PROCESS.as_str());
-        match path {
-            [id] if !id.is_empty() => {
-                let id = decode(id);
-                let id = String::from_utf8_lossy(&id);
-                let Some(told) = self.of_id(&settings, &id).await else {
-                    let detail = format!(
-                        "no rejection has the ID `{id}` here: {process} was asked, which keeps its last rejections, all of them since {since}"
-                    );
-                    return Err(ApiProblem(StatusCode::NOT_FOUND, detail));
-                };
-                Ok(answer_json(&told))
+        let question = WhyQuestion::read(path, query)?;
+        let mut kept = self.kept(&question, query).await?;
+        let is_sure = |it: &Value| matches!(&question, WhyQuestion::Id(id) if it["id"].as_str() == Some(own_id(id)));
+        let (mut processes, mut note) = (vec![PROCESS.to_string()], None);
+        if !kept.rejections.iter().any(is_sure) {
+            let text = [&path.join("/"), query.unwrap_or_default()].join("?");
+            let asked = FleetWord { id: new_uuid(self.wall()).to_string(), text };
+            let (answers, missing) = self.ask_fleet(asked, INTEREST).await;
+            for (member, text) in answers.answers {
+                let Ok(theirs) = serde_json::from_str::<KeptAnswer>(&text) else { continue };
+                processes.push(member.name().to_owned());
+                kept.add(theirs);
             }
-            [] | [""] => {
-                let [limit, key] = ["limit", "key"].map(|name| parameter(query, name));
-                let (Some(limit), Some(key)) = (limit, key) else {
-                    return Err(ApiProblem(StatusCode::UNPROCESSABLE_ENTITY, HOW.to_owned()));
-                };
-                let rejections = self.of_key(&settings, &limit, &key, query)?;
-                let told = json!({ "limit": limit, "key": key, "rejections": rejections, "since": since, "processes": [process] });
-                Ok(answer_json(&told))
-            }
-            _ => Err(ApiProblem(StatusCode::NOT_FOUND, HOW.to_owned())),
+            note = missing;
         }
+        let KeptAnswer { since, mut rejections } = kept;
+        match question {
+            WhyQuestion::Key { limit, key } => Ok(answer_json(&json!({
+                "limit": limit, "key": key, "rejections": rejections, "since": since, "processes": processes, "note": note,
+            }))),
+            // If several rejections have this request ID, the newest counts.
+            WhyQuestion::Id(_) if !rejections.is_empty() => {
+                let mut told = rejections.swap_remove(0);
+                (told["processes"], told["note"]) = (json!(processes), json!(note));
+                Ok(answer_json(&told))
+            }
+            WhyQuestion::Id(id) => {
+                let (names, was) =
+                    (processes.join(", "), if processes.len() > 1 { "were" } else { "was" });
+                let mut detail = format!(
+                    "no rejection has the ID `{id}` here: {names} {was} asked, and keep the last rejections, all of them since {since}"
+                );
+                detail.extend(note.map(|note| format!("; {note}")));
+                Err(ApiProblem(StatusCode::NOT_FOUND, detail))
+            }
+        }
+    }
+
+    /// What this process keeps, for another one that asks: the path below `/api/why`, and the query.
+    pub(super) async fn why_for_others(&self, asked: &str) -> String {
+        let (path, query) = asked.split_once('?').unwrap_or((asked, ""));
+        let path: Vec<_> = path.split('/').collect();
+        let mut kept = match WhyQuestion::read(&path, Some(query)) {
+            Ok(question) => self.kept(&question, Some(query)).await.unwrap_or_default(),
+            Err(_) => KeptAnswer::default(),
+        };
+        loop {
+            let text = serde_json::to_string(&kept).unwrap_or_default();
+            if text.len() <= MOST_BYTES || kept.rejections.pop().is_none() {
+                return text;
+            }
+        }
+    }
+
+    /// What this process keeps.
+    async fn kept(
+        &self,
+        question: &WhyQuestion,
+        query: Option<&str>,
+    ) -> Result<KeptAnswer, ApiProblem> {
+        let settings = Arc::clone(&self.published.borrow().settings);
+        let rejections = match question {
+            WhyQuestion::Id(id) => self.of_id(&settings, id).await.into_iter().collect(),
+            WhyQuestion::Key { limit, key } => self.of_key(&settings, limit, key, query)?,
+        };
+        Ok(KeptAnswer { since: time(self.process.rejections.since()), rejections })
     }
 
     /// All that is known about the rejection with this ID. `None` if the process does not keep it.
     async fn of_id(&self, settings: &Settings, id: &str) -> Option<Value> {
-        let uuid = Uuid::parse_str(id.strip_prefix("urn:uuid:").unwrap_or(id)).ok();
+        let uuid = Uuid::parse_str(own_id(id)).ok();
         let is_named = |it: &Rejection| uuid == Some(it.id) || it.request_id == id;
         let named = self.process.rejections.find(is_named);
-        // If several rejections have this request ID, the newest counts.
         Some(self.explained(settings, named.first()?).await)
     }
 
@@ -112,7 +177,6 @@ impl Admin {
             "early": series.early,
         });
         told["now"] = self.bucket_now(settings, rejection, by).await;
-        told["processes"] = json!([PROCESS.as_str()]);
         told
     }
 
@@ -206,6 +270,35 @@ impl Admin {
             "ends_in_ms": listed.and_then(|it| it.left).map(millis),
         })
     }
+}
+
+impl WhyQuestion {
+    /// Reads the path below `/api/why`, and the query.
+    fn read(path: &[&str], query: Option<&str>) -> Result<Self, ApiProblem> {
+        match path {
+            [] | [""] => match ["limit", "key"].map(|name| parameter(query, name)) {
+                [Some(limit), Some(key)] => Ok(Self::Key { limit, key }),
+                _ => Err(ApiProblem(StatusCode::UNPROCESSABLE_ENTITY, HOW.to_owned())),
+            },
+            [id] => Ok(Self::Id(String::from_utf8_lossy(&decode(id)).into_owned())),
+            _ => Err(ApiProblem(StatusCode::NOT_FOUND, HOW.to_owned())),
+        }
+    }
+}
+
+impl KeptAnswer {
+    /// Adds what another process keeps.
+    fn add(&mut self, other: Self) {
+        self.rejections.extend(other.rejections);
+        self.rejections.sort_by_key(|it| Reverse(it["time"].to_string()));
+        // All of them keep all rejections since the latest of these times.
+        self.since = max(&self.since, &other.since).clone();
+    }
+}
+
+/// The ID without the words that `instance` of a body has before it.
+fn own_id(id: &str) -> &str {
+    id.strip_prefix("urn:uuid:").unwrap_or(id)
 }
 
 /// The smallest change of each kind that alone would have let the request pass.

@@ -225,56 +225,60 @@ fn a_rejection_by_redis_says_so_and_is_explained_all_the_same() {
     let again = why(&proxy, &id(&ask("2")));
     // Each worker knows the refusals that it has seen itself.
     let is_known = again["store"] == "known" || again["store"] == "redis";
-/// The key is a hash, so that nobody but the rejection itself knows whether an override or a plan is meant.
-#[test]
-fn an_override_or_a_plan_of_the_file_names_its_line_and_tells_what_its_bucket_holds() {
-    let of_limit = "key = [\"header:x-user\"]\nrate = \"1000/h\"\nplans = {\n  small = \"2/h\" }\noverrides = [\n  { key = [\"b\"], rate = \"9/h\" },\n  { key = [\"a\"], rate = \"1/h\" },\n]";
-    let proxy = Proxy::answering()
-        .admin()
-        .section("[plans]\nby = \"header:x-plan\"")
-        .limit("l", of_limit)
-        .start();
-    let text = std::fs::read_to_string(proxy.config_file()).unwrap();
-    let line = |part: &str| text.lines().position(|line| line.contains(part)).unwrap() + 1;
-    let rejection = |fields: &[(&str, &str)], passes: u64| {
-        for _ in 0..passes {
-            assert_eq!(get(proxy.address, "/", fields).status, 200);
-        }
-        id(&rejected(&proxy, fields))
-    };
-    let overridden = rejection(&[("x-user", "a")], 1);
-    let in_plan = rejection(&[("x-user", "c"), ("x-plan", "small")], 2);
-    let mut expected = [
-        (&overridden, "override", Some(line("\"1/h\"")), "1/h", json!(1)),
-        (&in_plan, "plan", Some(line("\"2/h\"")), "2/h", json!(2)),
-    ];
-    let check = |expected: &[(&String, &str, Option<usize>, &str, Value)]| {
-        for (id, of, line, rate, burst) in expected {
-            let told = why(&proxy, id);
-            let (figures, now) = (&told["figures"], &told["now"]);
-            assert_eq!((&figures["of"], &figures["line"]), (&json!(of), &json!(line)), "{told}");
-            assert!(figures["file"].as_str().unwrap().ends_with(".toml"), "{figures}");
-            assert_eq!((&now["remaining"], &now["burst"]), (&json!(0), burst), "{told}");
-            assert_eq!(
-                (&now["rate"], now["note"].is_string()),
-                (&json!(rate), line.is_none() && *of == "override")
-            );
-        }
-    };
-    check(&expected);
-    // A changed file does not say where the override is now, and which figures it has. The plan has its name.
-    let changed = text.replace("small = \"2/h\"", "small = \"3/h\"");
-    std::fs::write(proxy.config_file(), changed).unwrap();
-    proxy.log.wait("config reloaded", |_| true);
-    (expected[0].2, expected[1].2) = (None, None);
-    expected[1].3 = "3/h";
-    let told = why(&proxy, &in_plan)["now"].clone();
-    assert_eq!((&told["burst"], &told["plan"]), (&json!(3), &json!("small")));
-    expected[1].4 = json!(3);
-    let told = why(&proxy, &overridden)["now"].clone();
-    assert!(told["note"].as_str().unwrap().contains("has changed since"), "{told}");
-    check(&expected[..1]);
-}
+    /// The key is a hash, so that nobody but the rejection itself knows whether an override or a plan is meant.
+    #[test]
+    fn an_override_or_a_plan_of_the_file_names_its_line_and_tells_what_its_bucket_holds() {
+        let of_limit = "key = [\"header:x-user\"]\nrate = \"1000/h\"\nplans = {\n  small = \"2/h\" }\noverrides = [\n  { key = [\"b\"], rate = \"9/h\" },\n  { key = [\"a\"], rate = \"1/h\" },\n]";
+        let proxy = Proxy::answering()
+            .admin()
+            .section("[plans]\nby = \"header:x-plan\"")
+            .limit("l", of_limit)
+            .start();
+        let text = std::fs::read_to_string(proxy.config_file()).unwrap();
+        let line = |part: &str| text.lines().position(|line| line.contains(part)).unwrap() + 1;
+        let rejection = |fields: &[(&str, &str)], passes: u64| {
+            for _ in 0..passes {
+                assert_eq!(get(proxy.address, "/", fields).status, 200);
+            }
+            id(&rejected(&proxy, fields))
+        };
+        let overridden = rejection(&[("x-user", "a")], 1);
+        let in_plan = rejection(&[("x-user", "c"), ("x-plan", "small")], 2);
+        let mut expected = [
+            (&overridden, "override", Some(line("\"1/h\"")), "1/h", json!(1)),
+            (&in_plan, "plan", Some(line("\"2/h\"")), "2/h", json!(2)),
+        ];
+        let check = |expected: &[(&String, &str, Option<usize>, &str, Value)]| {
+            for (id, of, line, rate, burst) in expected {
+                let told = why(&proxy, id);
+                let (figures, now) = (&told["figures"], &told["now"]);
+                assert_eq!(
+                    (&figures["of"], &figures["line"]),
+                    (&json!(of), &json!(line)),
+                    "{told}"
+                );
+                assert!(figures["file"].as_str().unwrap().ends_with(".toml"), "{figures}");
+                assert_eq!((&now["remaining"], &now["burst"]), (&json!(0), burst), "{told}");
+                assert_eq!(
+                    (&now["rate"], now["note"].is_string()),
+                    (&json!(rate), line.is_none() && *of == "override")
+                );
+            }
+        };
+        check(&expected);
+        // A changed file does not say where the override is now, and which figures it has. The plan has its name.
+        let changed = text.replace("small = \"2/h\"", "small = \"3/h\"");
+        std::fs::write(proxy.config_file(), changed).unwrap();
+        proxy.log.wait("config reloaded", |_| true);
+        (expected[0].2, expected[1].2) = (None, None);
+        expected[1].3 = "3/h";
+        let told = why(&proxy, &in_plan)["now"].clone();
+        assert_eq!((&told["burst"], &told["plan"]), (&json!(3), &json!("small")));
+        expected[1].4 = json!(3);
+        let told = why(&proxy, &overridden)["now"].clone();
+        assert!(told["note"].as_str().unwrap().contains("has changed since"), "{told}");
+        check(&expected[..1]);
+    }
 
     assert!(is_known && again["series"]["rejected"] == 2, "{again}");
 }

@@ -214,3 +214,64 @@ fn a_cluster_and_sentinels_carry_it_too() {
     sentinels.until("another one is master", || sentinels.master() != master);
     until_all(&one, 2);
 }
+
+fn why(proxy: &Tidegate, asked: &str) -> (u16, Value) {
+    let reply = get(proxy.admin(), &format!("/api/why{asked}"), &[("host", "localhost")]);
+    (reply.status, reply.json())
+}
+
+/// The ID of the rejection of a request with this ID.
+fn reject(proxy: &Tidegate, request_id: &str) -> String {
+    let reply = get(proxy.address, "/eve", &[("x-request-id", request_id)]);
+    assert_eq!(reply.status, 429);
+    reply.json()["instance"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn any_process_explains_what_another_rejected() {
+    let server = RedisServer::start();
+    let file = proxy(&server.fields()).server("request_id = \"x-request-id\"");
+    let [one, other, stopped] = [(); 3].map(|()| file.start());
+    until_all(&one, 3);
+    (0..2).for_each(|_| assert_eq!(get(one.address, "/eve", &[]).status, 200));
+    let [older, newer] = [reject(&other, "order-7"), reject(&stopped, "order-7")];
+    assert_ne!(older, newer);
+    let (status, told) = why(&one, &format!("/{older}"));
+    assert_eq!(
+        (status, &told["limit"], &told["now"]["remaining"]),
+        (200, &"client".into(), &0.into())
+    );
+    assert_eq!(told["processes"].as_array().unwrap().len(), 3, "{told}");
+    assert_eq!(format!("urn:uuid:{}", told["id"].as_str().unwrap()), older);
+    let (_, told) = why(&one, "/order-7");
+    assert_eq!(format!("urn:uuid:{}", told["id"].as_str().unwrap()), newer, "the newest");
+    let (_, own) = why(&other, &format!("/{older}"));
+    assert_eq!(own["processes"], json!([name_of(&other)]), "nobody else has to be asked");
+    let (_, listed) = why(&one, "?limit=client&key=eve");
+    let times: Vec<_> =
+        listed["rejections"].as_array().unwrap().iter().map(|it| it["time"].to_string()).collect();
+    assert!(times.len() == 2 && times[0] >= times[1], "the newest first: {listed}");
+    let (status, problem) = why(&one, "/nobody-knows");
+    let detail = problem["detail"].as_str().unwrap();
+    assert!(
+        status == 404 && detail.contains(&name_of(&other)) && detail.contains("since 20"),
+        "{detail}"
+    );
+    assert_eq!(why(&one, "?limit=unknown&key=eve").0, 404);
+
+    let stopped_name = name_of(&stopped);
+    stopped.signal("STOP");
+    let (status, told) = why(&one, &format!("/{older}"));
+    let note = told["note"].as_str().unwrap();
+    assert!(status == 200 && note.contains(&stopped_name), "{told}");
+    let (status, problem) = why(&one, &format!("/{newer}"));
+    assert!(
+        status == 404 && problem["detail"].as_str().unwrap().contains(&stopped_name),
+        "{problem}"
+    );
+    stopped.signal("CONT");
+    server.pause();
+    let (_, told) = why(&other, "/order-7");
+    assert_eq!(format!("urn:uuid:{}", told["id"].as_str().unwrap()), older);
+    assert!(told["note"].as_str().unwrap().contains("Redis"), "{told}");
+}
