@@ -4,28 +4,39 @@ use clap::Args;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
-use super::admin::{AdminOptions, text};
+use super::admin::{AdminOptions, list, text};
 use super::{CommandResult, print};
-use crate::replay::report::printable;
+use crate::limit::sentence::speed;
+use crate::replay::report::{counted, length, printable};
 
-/// The lines of the output: a title, and the members of the answer that stand in it.
-const LINES: [(&str, &[&str]); 12] = [
-    ("rejected", &["time", "status", "request_id"]),
-    ("id", &["id"]),
-    ("request", &["method", "path", "client", "route"]),
-    ("limit", &["limit", "rate", "burst"]),
-    ("figures", &["figures", "config_loaded"]),
-    ("key", &["key", "name", "plan", "from"]),
-    ("bucket", &["cost", "remaining", "store"]),
-    ("told", &["retry_after_ms"]),
-    ("would pass", &["would_pass"]),
-    ("series", &["series"]),
-    ("routes", &["routes"]),
-    ("now", &["now"]),
+/// The lines of the output: a title, the pieces of the sentence, and what is said in place of no piece. A piece that names
+/// a member without a value is left out.
+#[rustfmt::skip]
+const LINES: [(&str, &[&str], &str); 12] = [
+    ("rejected", &["{/time} with status {/status}", ", request ID {/request_id}"], ""),
+    ("id", &["{/id}"], ""),
+    ("request", &["{/method} {/path}", " from {/client}", ", route {/route}"], ""),
+    ("limit", &["{/limit}", ": {/rate}", ", burst {/burst}"], ""),
+    ("figures", &["of the {/figures/of}", ": {/figures/file}", ", line {/figures/line}", ", reason: {/figures/reason}",
+        ", ends in {/figures/ends_in_ms}", ", file in force since {/config_loaded}"], ""),
+    ("key", &["{/key}", " ({/name})", ", plan {/plan}", ", from {/from}"], "one for all requests"),
+    ("bucket", &["{/remaining} left, the request costs {/cost}", ", decided {/store}"], ""),
+    ("told", &["try again in {/retry_after_ms}"], "no such request will ever pass"),
+    ("would pass", &["{/would_pass}"], "no single change would have helped"),
+    ("series", &["since {/series/since}, {/series/rejected}, {/series/early} of them came before the time they were told"],
+        "ended: a request of the key has passed"),
+    ("routes", &["{/routes}"], ""),
+    ("now", &["{/now/remaining} of {/now/burst} left", ", full again in {/now/reset_ms}",
+        ", the next passes in {/now/retry_after_ms}", ", rate {/now/rate}", " ({/now/note})"], "not known"),
 ];
 
-/// Of the bucket at this moment, what a person wants to know.
-const NOW: [&str; 4] = ["remaining", "burst", "retry_after_ms", "reset_ms"];
+/// A change that would have let the request pass.
+const CHANGES: [&str; 4] = [
+    "after {/wait_ms}",
+    "with a burst of {/burst}",
+    "under the plan {/plan}",
+    "at a cost of {/cost}",
+];
 
 /// Explain why a request was rejected: which limit, whose key, by which figures, and what would have let it pass.
 ///
@@ -48,28 +59,58 @@ pub(super) fn why(why: &Why) -> CommandResult {
     if why.json {
         return print(told);
     }
-    for (name, value) in told.as_object_mut().into_iter().flatten() {
-        if let Some(members) = value.as_object_mut() {
-            let is_wanted = |member: &str| name != "now" || NOW.contains(&member);
-            members.retain(|member, value| !value.is_null() && is_wanted(member));
-        }
-    }
-    let lines = LINES.map(|(title, members)| {
-        let some = members.iter().filter(|name| !told[**name].is_null());
-        let some: Vec<_> = some.map(|name| said(title, name, &told[*name])).collect();
-        format!("{title:<12}{}", if some.is_empty() { "-".to_owned() } else { some.join(", ") })
+    told["would_pass"] = joined(&told, "would_pass", &CHANGES, "; or ");
+    told["routes"] = joined(&told, "routes", &["{/count} {/method} {/route}"], ", ");
+    let lines = LINES.map(|(title, pieces, otherwise)| {
+        let says = Some(sentence(&told, pieces)).filter(|says| !says.is_empty());
+        printable(&format!("{title:<12}{}", says.as_deref().unwrap_or(otherwise)))
     });
     print(lines.join("\n"))
 }
 
-/// A member of the answer. Its name is left out if the title says it.
-fn said(title: &str, name: &str, value: &Value) -> String {
-    let value = printable(&text(value));
-    let is_said = name == title || value.contains(' ') || members_alone(title);
-    if is_said { value } else { format!("{name} {value}") }
+/// A list of the answer in words.
+fn joined(told: &Value, name: &str, pieces: &[&str], between: &str) -> Value {
+    let items = list(told, name).iter().map(|item| sentence(item, pieces));
+    items.collect::<Vec<_>>().join(between).into()
 }
 
-/// Whether the line has one member only.
-fn members_alone(title: &str) -> bool {
-    LINES.iter().any(|(own, members)| *own == title && members.len() == 1)
+fn sentence(told: &Value, pieces: &[&str]) -> String {
+    let pieces: String = pieces.iter().filter_map(|piece| filled(told, piece)).collect();
+    pieces.trim_start_matches(", ").to_owned()
+}
+
+/// A piece of a sentence with the values of its members. `None` if one has no value.
+fn filled(told: &Value, piece: &str) -> Option<String> {
+    let Some((before, rest)) = piece.split_once('{') else { return Some(piece.to_owned()) };
+    let (name, after) = rest.split_once('}')?;
+    Some(format!("{before}{}{}", said(name, told.pointer(name)?)?, filled(told, after)?))
+}
+
+/// A value as a person reads it. The name says its unit. `None` if there is nothing to say.
+fn said(name: &str, value: &Value) -> Option<String> {
+    let text = Some(text(value)).filter(|text| !value.is_null() && !text.is_empty())?;
+    Some(match name {
+        "/rate" | "/now/rate" => text.parse().map_or(text, speed),
+        "/store" => match text.as_str() {
+            "redis" => "by Redis".to_owned(),
+            "local" => "by the process, because Redis was away".to_owned(),
+            "known" => "by the process, which knew the answer already".to_owned(),
+            _ => "by the process".to_owned(),
+        },
+        "/time" | "/series/since" | "/config_loaded" => {
+            text.split('.').next()?.replace('T', " ") + " UTC"
+        }
+        "/series/rejected" => counted(value.as_u64()?, "rejection"),
+        _ if name.ends_with("_ms") => wait(value.as_u64().filter(|millis| *millis > 0)?),
+        _ => text,
+    })
+}
+
+/// A time as people say it, never shorter than it is.
+fn wait(millis: u64) -> String {
+    match millis {
+        ..1_000 => format!("{millis} ms"),
+        1_000..60_000 => format!("{}.{} s", millis.div_ceil(100) / 10, millis.div_ceil(100) % 10),
+        _ => length(millis.next_multiple_of(1_000)),
+    }
 }

@@ -68,7 +68,7 @@ pub fn in_words(figures: &Algorithm) -> String {
 }
 
 /// A rate in words: `5 a second`, `100 in 10 minutes`.
-fn speed(rate: Rate) -> String {
+pub fn speed(rate: Rate) -> String {
     let (count, micros) = (rate.count(), rate.interval());
     match named(micros) {
         Some("hour") => format!("{count} an hour"),
