@@ -1,4 +1,5 @@
-//! `tidegate top`: the status of a running proxy as text, once or again each second.
+//! `tidegate top`: the status of a running proxy, or of all processes that share its store, as text: once or again
+//! each second.
 
 use std::io::{self, Write as _};
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use serde_json::{Value, json};
 use super::admin::{AdminClient, list, table, text, time};
 use super::{CommandResult, Failure, print, terminal};
 use crate::observe::log::Terminal;
+use crate::replay::report::printable;
 
 /// The time between two questions.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -19,13 +21,19 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// Watch a running proxy: its limits with their decisions a second, the keys that are rejected most, the upstreams'
 /// servers, and the store.
 ///
+/// With --fleet, watch all processes that share its store: the sums, each process, and the keys that are rejected most
+/// over all of them. A process with another configuration file or another version than most of them is marked.
+///
 /// In a terminal it shows the present figures each second, until Ctrl-C. Otherwise it prints them once.
 #[derive(Args, Clone, Debug)]
 pub(super) struct Top {
     /// The admin endpoint, as in http://127.0.0.1:9090; by default the file's admin.listen. Its token is the
     /// environment's TIDEGATE_ADMIN_TOKEN, or else the file's
     url: Option<String>,
-    /// Print the endpoint's /api/status once
+    /// Show all processes that share the store with this proxy
+    #[arg(long)]
+    fleet: bool,
+    /// Print the endpoint's /api/status once, or with --fleet its /api/fleet
     #[arg(long)]
     json: bool,
     /// The configuration file, by default proxy.toml; with a URL, it is read only for its token
@@ -35,30 +43,35 @@ pub(super) struct Top {
 
 pub(super) fn top(top: &Top) -> CommandResult {
     let client = AdminClient::new(top.url.as_deref(), top.config.as_deref())?;
+    let (path, member, page): (_, _, fn(&str, &Value, usize) -> String) = match top.fleet {
+        true => ("/api/fleet", "processes", fleet_page),
+        false => ("/api/status", "limits", status_page),
+    };
     // If the endpoint does not answer the first question, the command fails. Later it asks again.
-    let mut status = client.get("/api/status", "limits")?;
+    let mut answer = client.get(path, member)?;
     if top.json {
-        return print(status);
+        return print(answer);
     }
     let at = &client.authority;
     let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     if terminal(&io::stdout()) == Terminal::None || is_dumb {
-        return print(page(at, &status, usize::MAX));
+        return print(page(at, &answer, usize::MAX));
     }
     let mut away = None;
     loop {
         let failed = |error| Failure::run(format!("cannot use the terminal: {error}"));
-        draw(at, &status, away.as_deref()).map_err(failed)?;
+        draw(away.as_deref(), |most| page(at, &answer, most)).map_err(failed)?;
         sleep(PERIOD);
-        match client.get("/api/status", "limits") {
-            Ok(new) => (status, away) = (new, None),
+        match client.get(path, member) {
+            Ok(new) => (answer, away) = (new, None),
             Err(failure) => away = failure.message,
         }
     }
 }
 
-/// Draws the status in the place of the last one. `away` says why there is no newer status.
-fn draw(at: &str, status: &Value, away: Option<&str>) -> io::Result<()> {
+/// Draws a page in the place of the last one. `away` says why there is no newer answer. `page` is told how many rows a
+/// table may have.
+fn draw(away: Option<&str>, page: impl Fn(usize) -> String) -> io::Result<()> {
     let size = tcgetwinsize(io::stdout())?;
     // A terminal with an unknown size has the size 0.
     let (width, height) = match (size.ws_col, size.ws_row) {
@@ -66,7 +79,7 @@ fn draw(at: &str, status: &Value, away: Option<&str>) -> io::Result<()> {
         (width, height) => (usize::from(width), usize::from(height)),
     };
     let away = away.map(|away| format!("{away}; trying again\n")).unwrap_or_default();
-    let text = away + &page(at, status, height / 4);
+    let text = away + &page(height / 4);
     let mut out = io::stdout().lock();
     // The terminal shows at once what is between the first and the last sequence.
     write!(out, "\x1b[?2026h\x1b[H\x1b[J")?;
@@ -98,11 +111,16 @@ const SERVERS: &str = "upstream = /of, server = /it/url, up = /it/up, since = /i
 const QUEUES: &str = "upstream = /name, limit = /overload/limit, in flight = /overload/in_flight, \
     waiting = /overload/waiting, refused/s = /overload/refused_per_second, slow % = /overload/slow_percent, \
     goal ms = /overload/goal_ms, times = /overload/goal_times, refused most = /overload/refused/0/key";
+const PROCESSES: &str = "process = /name, requests/s = /requests_per_second, rejected/s = /rejected_per_second, \
+    requests = /requests, store up = /store, since = /since, version = /version, file = /config_version, \
+    mark = /marks";
+const REJECTED: &str = "limit = /limit, key rejected most = /key, rejected/s = /per_second, rejected = /count, \
+    processes = /processes, name = /name";
 const STORES: &str = "store = /name, up = /up, for = /since_ms, p50 ms = /p50_ms, p99 ms = /p99_ms, \
     errors = /errors";
 
 /// The status as text. Each table has at most `most` rows, the busiest first.
-fn page(at: &str, status: &Value, most: usize) -> String {
+fn status_page(at: &str, status: &Value, most: usize) -> String {
     let config = &status["config"];
     let mut page = format!(
         "tidegate {} on {} at {at}, up {}, configuration {} since {}\n",
@@ -148,13 +166,41 @@ fn page(at: &str, status: &Value, most: usize) -> String {
         (QUEUES, queues),
         (STORES, stores),
     ];
-    for (columns, mut values) in tables {
-        values.truncate(most.max(1));
-        if !values.is_empty() {
-            page += &format!("\n\n{}", table(columns, &values));
-        }
+    for (columns, values) in tables {
+        page += &busiest(columns, values, most);
     }
     page
+}
+
+/// A table with an empty line before it. Nothing if it has no rows.
+fn busiest(columns: &str, mut values: Vec<Value>, most: usize) -> String {
+    values.truncate(most.max(1));
+    if values.is_empty() { String::new() } else { format!("\n\n{}", table(columns, &values)) }
+}
+
+/// All processes have a row. The sums are above them, where a small terminal shows them too.
+fn fleet_page(at: &str, fleet: &Value, most: usize) -> String {
+    let mut sums = fleet["sums"].clone();
+    sums["name"] = "all".into();
+    let mut rows = vec![sums];
+    for process in list(fleet, "processes") {
+        let marks = [
+            (process["here"] == true, "this one"),
+            (process["requests"].is_null(), "no answer"),
+            (process["odd_config"] == true, "other file"),
+            (process["odd_version"] == true, "other version"),
+        ];
+        let mut row = process.clone();
+        row["marks"] = marks.iter().filter(|(is_so, _)| *is_so).map(|(_, mark)| *mark).collect();
+        rows.push(row);
+    }
+    let mut page = format!("tidegate at {at}, processes that share its store: {}", rows.len() - 1);
+    if let Some(note) = fleet["note"].as_str() {
+        page += &format!("\n{}", printable(note));
+    }
+    let mut rejected = list(fleet, "rejected").to_vec();
+    busiest_first(&mut rejected, "/per_second");
+    page + &busiest(PROCESSES, rows, usize::MAX) + &busiest(REJECTED, rejected, most)
 }
 
 /// The members of a list of each value, each with the value's name.
@@ -226,7 +272,7 @@ mod tests {
 
     #[test]
     fn what_is_busiest_comes_first() {
-        let shown = page("127.0.0.1:9090", &status(), usize::MAX);
+        let shown = status_page("127.0.0.1:9090", &status(), usize::MAX);
         let expected = "\
 tidegate 1.2.3 on edge-1 at 127.0.0.1:9090, up 2h, configuration 2 since 2026-01-02T03:04:05Z
 Rejecting now: per-client.
@@ -258,10 +304,49 @@ redis://10.0.0.1:6379  yes  1m   0.4     -       other 2, timeout 1";
     }
 
     #[test]
+    fn each_process_stands_below_the_sums() {
+        let process = |name: &str, requests: Value| {
+            let rate = requests.as_f64().map(|it| it / 10.0);
+            let is_here = requests == 10;
+            json!({
+                "name": name, "version": "1.2.3", "config_version": "0a1b2c", "here": is_here,
+                "since": is_here.then_some("2026-01-02T03:04:05Z"), "store": is_here.then_some(true),
+                "requests": requests, "requests_per_second": rate, "rejected_per_second": rate,
+                "odd_config": false, "odd_version": !is_here,
+            })
+        };
+        let key = |key: &str, per_second: f64| {
+            json!({
+                "limit": "per-client", "key": key, "name": null, "count": 40, "per_second": per_second, "processes": 2,
+            })
+        };
+        let fleet = json!({
+            "processes": [process("edge-1:7", 10.into()), process("edge-2:7", Value::Null)],
+            "sums": { "requests": 10, "requests_per_second": 1.0, "rejected_per_second": 1.0 },
+            "rejected": [key("a", 0.5), key("b", 0.1), key("c\u{1b}[2J", 2.5)],
+            "note": "no answer within a second from edge-2:7",
+        });
+        let shown = fleet_page("127.0.0.1:9090", &fleet, 2);
+        let expected = "\
+tidegate at 127.0.0.1:9090, processes that share its store: 2
+no answer within a second from edge-2:7
+
+process   requests/s  rejected/s  requests  store up  since                 version  file    mark
+all       1.0         1.0         10        -         -                     -        -       -
+edge-1:7  1.0         1.0         10        yes       2026-01-02T03:04:05Z  1.2.3    0a1b2c  this one
+edge-2:7  -           -           -         -         -                     1.2.3    0a1b2c  no answer, other version
+
+limit       key rejected most  rejected/s  rejected  processes  name
+per-client  c·[2J              2.5         40        2          -
+per-client  a                  0.5         40        2          -";
+        assert_eq!(shown, expected, "\n{shown}");
+    }
+
+    #[test]
     fn plans_stand_beside_their_limit() {
         let mut status = status();
         status["limits"][0]["plans"] = json!({ "pro": "5/h", "team": "9/h" });
-        let shown = page("", &status, usize::MAX);
+        let shown = status_page("", &status, usize::MAX);
         let table = "\nlimit     its plans\neveryone  pro 5/h, team 9/h\n";
         assert!(shown.contains(table), "{shown}");
     }
@@ -275,14 +360,14 @@ redis://10.0.0.1:6379  yes  1m   0.4     -       other 2, timeout 1";
             alarm("This process is ending", "2026-01-02T04:05:00Z"),
         ]);
         status["limits"][0]["rejected_keys"][1]["key"] = "a\u{1b}[2J\u{202e}".into();
-        let shown = page("", &status, 1);
+        let shown = status_page("", &status, 1);
         let expected = "
 API down: requests to it get 502 since 2026-01-02T03:05:00Z. It is bad. Mend it.
 This process is ending since 2026-01-02T04:05:00Z. It is bad. Mend it.
 Rejecting now: per-client.\n";
         assert!(shown.contains(expected), "{shown}");
         assert!(!shown.contains("everyone    0.0"), "one row of each table: {shown}");
-        let shown = page("", &status, 2);
+        let shown = status_page("", &status, 2);
         assert!(shown.contains("everyone    a·[2J·"), "{shown}");
     }
 }

@@ -7,6 +7,7 @@ use std::sync::mpsc::channel;
 use serde_json::Value;
 
 use super::{limited, send};
+use crate::support::redis::RedisServer;
 use crate::support::tidegate::program;
 use crate::support::upstream::{Upstream, ok};
 use crate::support::{PATIENCE, wait_until};
@@ -48,6 +49,47 @@ fn it_finds_the_endpoint_and_the_token_in_the_file() {
     let (code, error) = top(&["http://127.0.0.1:1"]);
     assert!(code == 1 && error.contains("127.0.0.1:1 does not answer"), "{error}");
     assert_eq!(top(&[]).0, 2, "there is no file here");
+}
+
+#[test]
+fn all_processes_of_a_redis_are_shown_with_their_sums() {
+    let server = RedisServer::start();
+    let proxy = limited().store(&server.fields()).section("[log]\nkeys = \"plain\"");
+    let [one, two] = [proxy.clone(), proxy.limit("more", "rate = \"9/s\"")].map(|it| it.start());
+    for proxy in [&one, &two] {
+        send(proxy, "the-user", 5);
+    }
+    let url = format!("http://{}", one.admin());
+    let top = |arguments: &[&str]| {
+        let told = program().args(["top", &url, "--fleet"]).args(arguments).output().unwrap();
+        let text = String::from_utf8(told.stdout).unwrap();
+        assert_eq!(told.status.code(), Some(0), "{text}");
+        text
+    };
+    let mut text = String::new();
+    wait_until("both have told their requests", || {
+        text = top(&[]);
+        text.contains("\nuser   the-user ") && text.contains("  8  ")
+    });
+    let rows = |start: &str| text.lines().filter(|line| line.starts_with(start)).count();
+    assert!(text.contains("its store: 2\n\nprocess "), "{text}");
+    let [all, first, second] = text.lines().skip(3).take(3).collect::<Vec<_>>()[..] else {
+        panic!("{text}")
+    };
+    assert!(all.starts_with("all ") && all.contains("  10  "), "{text}");
+    assert_eq!(
+        [first, second].iter().filter(|row| row.ends_with("  this one, other file")).count(),
+        1,
+        "{text}"
+    );
+    assert_eq!(
+        [first, second].iter().filter(|row| row.ends_with("  other file")).count(),
+        1,
+        "{text}"
+    );
+    assert_eq!(rows("user "), 1, "one row for both processes: {text}");
+    let fleet: Value = serde_json::from_str(&top(&["--json"])).unwrap();
+    assert_eq!(fleet["sums"]["requests"], 10);
 }
 
 /// An address of another server, such as that of the proxy itself, gave an empty picture and the exit code 0.
