@@ -1,6 +1,6 @@
 //! The page at `/`: the data of the JSON interface, for people. It is one document that contains its style and its
-//! script, and loads nothing else. `source.js` reads `/api/stream` and `/api/history`, and `page.js` draws them. The
-//! numbers come from `admin::status`.
+//! script, and loads nothing else. `source.js` reads `/api/stream` and `/api/history`, and `page.js` draws them.
+//! `fleet.js` asks `/api/fleet` if other processes share the store. The numbers come from `admin::status`.
 
 use std::sync::LazyLock;
 
@@ -20,6 +20,7 @@ const SCRIPT: &str = concat!(
     include_str!("source.js"),
     include_str!("why.js"),
     include_str!("key.js"),
+    include_str!("fleet.js"),
     include_str!("page.js"),
 );
 const HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");

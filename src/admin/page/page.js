@@ -85,33 +85,35 @@ function fillShown() {
 const brief = (key) => (key.includes("|") ? key.replace(/[^|]{33,}/g, (part) => `${part.slice(0, 20)}…${part.slice(-11)}`) : key);
 
 function showTop() {
-  const all = status.limits.filter((limit) => !shown.startsWith("limits/") || shown === `limits/${limit.name}`);
-  const rejected = all.flatMap((limit) => limit.rejected_keys.map((key) => ({ limit, key })));
-  rejected.sort((one, other) => other.key.per_second - one.key.per_second || other.key.count - one.key.count);
-  const list = rejected.slice(0, 8), nameOf = ({ limit, key }) => `${limit.name} ${key.lookup}`;
+  const own = status.limits.flatMap((limit) => limit.rejected_keys.map((key) => ({ ...key, limit: limit.name })));
+  const all = fleet && byId("whose").value ? fleet.rejected : own;
+  const rejected = all.filter(({ limit }) => !shown.startsWith("limits/") || shown === `limits/${limit}`);
+  rejected.sort((one, other) => other.per_second - one.per_second || other.count - one.count);
+  const list = rejected.slice(0, 8), nameOf = ({ limit, lookup }) => `${limit} ${lookup}`;
   const row = rows(byId("rejected"), list.length ? list.map(nameOf) : [""], (name, at) => {
     if (!name) return { row: element("li", { className: "quiet" }, "Nobody is rejected.") };
-    const { limit, key } = list[at], now = element("span", {}), count = element("span", {}), text = key.key || "all requests";
-    const open = element("button", { type: "button", className: "link", title: `${text} of ${limit.name}` },
-      element("code", {}, brief(text)), ...(key.name ? [element("span", {}, key.name)] : []), element("span", { className: "quiet" }, limit.name));
+    const key = list[at], now = element("span", {}), count = element("span", {}), text = key.key || "all requests";
+    const open = element("button", { type: "button", className: "link", title: `${text} of ${key.limit}` },
+      element("code", {}, brief(text)), ...(key.name ? [element("span", {}, key.name)] : []), element("span", { className: "quiet" }, key.limit));
     open.addEventListener("click", () => {
-      const name = limit.name.replace(/:candidate$/, "");
+      const name = key.limit.replace(/:candidate$/, "");
       chooseLimit(name);
       lookUp({ limit: name, key: key.lookup, query: "" });
       byId("key").scrollIntoView({ block: "nearest" });
     });
     return { row: element("li", {}, open, now, count), now, count };
   });
-  const most = Math.max(list[0]?.key.per_second ?? 0, 0.001);
+  const most = Math.max(list[0]?.per_second ?? 0, 0.001);
   for (const one of list) {
     const { row: made, now, count } = row(nameOf(one));
-    made.style.setProperty("--share", `${Math.round(100 * one.key.per_second / most)}%`);
-    now.textContent = `${short(one.key.per_second)}/s`;
-    count.textContent = one.key.count;
+    made.style.setProperty("--share", `${Math.round(100 * one.per_second / most)}%`);
+    now.textContent = `${short(one.per_second)}/s`;
+    count.textContent = one.count;
   }
-  const over = Math.max(0, ...list.map(({ key }) => key.at_most_over));
+  const over = Math.max(0, ...list.map((one) => one.at_most_over));
   const minutes = Math.max(1, Math.round(status.rejected_keys_window_ms / 60000));
-  byId("rejected-in").textContent = `in ${minutes} min`;
+  // Each process has a window of its own.
+  byId("rejected-in").textContent = all === own ? `in ${minutes} min` : "in 5 to 10 min";
   byId("rejected-note").textContent = "Shadowed and marked requests count too. " + (over ? `A count is too high by ${over} at most.` : "The counts are exact.");
 }
 
@@ -239,9 +241,11 @@ function draw() {
     drawn.map((point) => ({ time: point.time, values: point.store })), from, to, status.marks);
 }
 
-function show(next) {
+async function show(next) {
   status = next;
   addLive(status);
+  // The rows of the processes come with the rest of the page, so that nothing moves.
+  if (!fleet) await askFleet();
   byId("main").classList.remove("stale");
   byId("main").hidden = false;
   // The links of the footer cannot send a token.
@@ -301,6 +305,7 @@ byId("shown").addEventListener("change", (event) => {
   shown = event.target.value;
   if (status) { showLimits(); showTop(); showRoutes(); showTiles(); draw(); }
 });
+byId("whose").addEventListener("change", showTop);
 byId("live").addEventListener("click", () => span(false));
 byId("hour").addEventListener("click", () => span(true));
 byId("login").addEventListener("submit", (event) => {

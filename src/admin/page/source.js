@@ -40,7 +40,7 @@ async function follow(each) {
     text = events.pop();
     for (const event of events) {
       const line = event.split("\n").find((one) => one.startsWith("data:"));
-      if (line) each(JSON.parse(line.slice(5)));
+      if (line) await each(JSON.parse(line.slice(5)));
     }
   }
 }

@@ -1,5 +1,6 @@
 //! The page at `/`, in a headless browser: what it shows is what was sent.
 
+mod fleet;
 mod motion;
 
 use serde_json::json;
