@@ -170,17 +170,19 @@ fn merged(processes: &mut [Value]) -> Vec<Value> {
     keys
 }
 
-/// Marks the processes whose program or file is not that of most processes. If no version has most, all are marked.
+/// Marks the processes whose program or file is not that of most processes. If no version has most, all are marked. Older
+/// programs do not say which file they have.
 fn mark_odd(processes: &mut [Value]) {
     for (version, mark) in [("version", "odd_version"), ("config_version", "odd_config")] {
+        let says = |it: &Value| version == "version" || !it[version].is_null();
         let mut counts = BTreeMap::<String, usize>::new();
-        for process in &*processes {
+        for process in processes.iter().filter(|it| says(it)) {
             *counts.entry(process[version].to_string()).or_default() += 1;
         }
-        let all = processes.len();
+        let all: usize = counts.values().sum();
         for process in &mut *processes {
             let same = counts.get(&process[version].to_string()).copied().unwrap_or_default();
-            process[mark] = (2 * same <= all && counts.len() > 1).into();
+            process[mark] = (says(process) && 2 * same <= all && counts.len() > 1).into();
         }
     }
 }

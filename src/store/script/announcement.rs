@@ -32,8 +32,9 @@ const NAMES: u32 = 4;
 /// have announced themselves again yet.
 const LOOKS: u32 = 8;
 
-/// How long an answer to a question of another process stays in Redis.
-const KEPT: Duration = Duration::from_secs(10);
+/// How long an answer to a question of another process stays in Redis. A process that stops has no figures after this
+/// time, and is gone when its lease is over.
+const KEPT: Duration = Duration::from_secs(5);
 
 const OTHER_TYPE: &str = "delete the keys that begin with PREFIX::processes and PREFIX::fleet, and stop the other program that writes them; until then the last count stays in force";
 
