@@ -247,7 +247,7 @@ impl Store {
         let Some(redis) = &self.redis else { return Ok(FleetAnswers::default()) };
         let until = Instant::now() + PATIENCE;
         let asks = FleetWant::Ask(question, lasts);
-        let seen = redis.fleet.call(CallKind::Awaited, asks).await?;
+        let seen = redis.fleet.call(CallKind::Awaited, asks, until).await?;
         if !seen.has_room {
             return Err(CallError::Nonsense);
         }
@@ -256,7 +256,7 @@ impl Store {
             others.partition(|member| !member.program.is_empty());
         let mut answers = Vec::new();
         while !silent.is_empty() {
-            let said = redis.fleet.said(&question.id, &silent).await?;
+            let said = redis.fleet.said(&question.id, &silent, until + PAUSE).await?;
             let asked = std::mem::take(&mut silent).into_iter().zip(said);
             for (member, text) in asked {
                 match text {

@@ -99,7 +99,8 @@ impl Announcement {
         task.abort();
         if calls.router.nodes.is_up(calls.slot) {
             // If this fails, the lease ends by itself.
-            let _ = calls.call(CallKind::Background, FleetWant::Leave).await;
+            let _ =
+                calls.call(CallKind::Background, FleetWant::Leave, Instant::now() + LEASE).await;
         }
     }
 }
@@ -120,10 +121,12 @@ impl FleetCalls {
         member.id == self.own
     }
 
+    /// Calls the script, and waits at most until `latest`.
     pub(in crate::store) async fn call(
         &self,
         kind: CallKind,
         want: FleetWant<'_>,
+        latest: Instant,
     ) -> Result<FleetSeen, CallError> {
         let lease = if matches!(want, FleetWant::Leave) { Duration::ZERO } else { LEASE };
         let names = matches!(want, FleetWant::Names | FleetWant::Ask(..));
@@ -133,7 +136,7 @@ impl FleetCalls {
         if let FleetWant::Ask(FleetWord { id, text }, lasts) = want {
             call.arg(id).arg(micros(lasts)).arg(text);
         }
-        let deadline = self.router.deadline();
+        let deadline = latest.min(self.router.deadline());
         match self.router.call(kind, self.slot, &call, read, deadline).await {
             Err(CallError::Redis(error)) if error.code() == Some("WRONGTYPE") => {
                 Err(CallError::OTHER_TYPE)
@@ -157,11 +160,13 @@ impl FleetCalls {
         &self,
         question: &str,
         members: &[FleetMember],
+        latest: Instant,
     ) -> Result<Vec<Option<String>>, CallError> {
         let mut call = redis::cmd("MGET");
         call.arg(members.iter().map(|it| self.answer_key(question, &it.id)).collect::<Vec<_>>());
         let read = |answer| Vec::from_redis_value(answer).ok();
-        self.router.call(CallKind::Awaited, self.slot, &call, read, self.router.deadline()).await
+        let deadline = latest.min(self.router.deadline());
+        self.router.call(CallKind::Awaited, self.slot, &call, read, deadline).await
     }
 
     fn answer_key(&self, question: &str, process: &str) -> String {
@@ -198,7 +203,7 @@ async fn announce(calls: FleetCalls) {
     for beat in 0_u32.. {
         let next = Instant::now() + PAUSE;
         let want = if beat % NAMES == 0 { FleetWant::Names } else { FleetWant::Count };
-        let called = calls.call(CallKind::Background, want).await;
+        let called = calls.call(CallKind::Background, want, next + LEASE).await;
         if let Some((error, help)) = failures.news(&called, router.nodes.is_up(calls.slot)) {
             tracing::warn!(%error, help, "processes not counted");
         }

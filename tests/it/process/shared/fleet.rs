@@ -230,7 +230,8 @@ fn reject(proxy: &Tidegate, request_id: &str) -> String {
 #[test]
 fn any_process_explains_what_another_rejected() {
     let server = RedisServer::start();
-    let file = proxy(&server.fields()).server("request_id = \"x-request-id\"");
+    let file = proxy(&server.fields())
+        .server("request_id = \"x-request-id\"\ntrusted_proxies = [\"127.0.0.1\"]");
     let [one, other, stopped] = [(); 3].map(|()| file.start());
     until_all(&one, 3);
     (0..2).for_each(|_| assert_eq!(get(one.address, "/eve", &[]).status, 200));
