@@ -43,7 +43,7 @@ impl Admin {
             (format!("overload of {name} began"), Some(format!("overload of {name} ended")))
         }));
         watched.extend(store.overrides().into_iter().map(|it| {
-            let key = format!("{} {}", it.entry.limit, it.entry.key);
+            let key = format!("{} {}", it.entry.limit, it.entry.one_key().unwrap_or("all keys"));
             let begun = if it.entry.is_ban { "banned" } else { "override set" };
             (format!("{begun}: {key}"), Some(format!("override ended: {key}")))
         }));

@@ -22,9 +22,10 @@ use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
 use crate::observe::{PROCESS, millis, millis_up, new_uuid};
 use crate::percent::decode;
+use crate::request::key::ALL_KEYS;
 use crate::settings::{Figures, LimitSpec, Settings};
 use crate::store::FleetWord;
-use crate::throttle::rejection::{KeptDecision, MOST_OF_KEY, Rejection};
+use crate::throttle::rejection::{KeptDecision, MOST_OF_KEY, OF_ALL_KEYS, Rejection};
 
 /// The most bytes of an answer to another process.
 const MOST_BYTES: usize = 65_536;
@@ -199,18 +200,23 @@ impl Admin {
         if spec.limiter.is_some() || present.as_ref().is_ok_and(|it| it["note"].is_null()) {
             return present.unwrap_or_default();
         }
-        let running = self.listed(limit, &asked.text).and_then(|it| it.figures);
         let in_plan = by.plan.as_ref().and_then(|plan| spec.of_plan(plan));
         let is_in_force = rejection.line.is_some() && self.is_in_force(rejection);
-        let found = match (running, rejection.source) {
-            (Some(figures), _) => (figures, None, None),
-            (None, "file" | "plan") => {
+        // An override of the key wins over all. One of all keys wins over the limit's own figures.
+        let of_all = matches!(rejection.source, "file" | OF_ALL_KEYS).then_some(ALL_KEYS);
+        let running = [Some(&*asked.text), of_all].into_iter().flatten();
+        let running =
+            running.filter_map(|key| self.listed(limit, key)).find(|it| it.running.is_some());
+        let figures = running.as_ref().and_then(|it| Some(it.running.as_ref()?.figures.clone()));
+        let found = match (figures, rejection.source) {
+            (Some(figures), _) => (figures, None, None, running),
+            (None, "file" | "plan" | OF_ALL_KEYS) => {
                 let figures = in_plan.map_or(&spec.figures, |plan| &plan.figures);
-                (figures.clone(), in_plan.and(by.plan.clone()), None)
+                (figures.clone(), in_plan.and(by.plan.clone()), None, None)
             }
             _ => {
                 let note = (!is_in_force).then_some(OLD_FIGURES);
-                (Figures::Limited(by.ask.algorithm), None, note)
+                (Figures::Limited(by.ask.algorithm), None, note, None)
             }
         };
         let bucket = asked.shown.clone().into();
@@ -256,14 +262,18 @@ impl Admin {
     /// Where the figures come from.
     fn figures_of(&self, rejection: &Rejection, by: &KeptDecision) -> Value {
         let (news, name) = (self.process.config.news(), by.limit.as_str());
-        let is_of_file = rejection.line.is_some() || matches!(rejection.source, "file" | "plan");
-        let listed = self.listed(name, rejection.key()).filter(|_| !is_of_file);
+        let (of, key) = match rejection.source {
+            OF_ALL_KEYS => ("override", ALL_KEYS),
+            of => (of, rejection.key()),
+        };
+        let is_of_file = rejection.line.is_some() || matches!(of, "file" | "plan");
+        let listed = self.listed(name, key).filter(|_| !is_of_file);
         let line = || match rejection.line {
             Some(line) => json!(line),
             None => json!(news.line_of(name, by.plan.as_ref().map(Name::as_str))),
         };
         json!({
-            "of": rejection.source,
+            "of": of,
             "file": is_of_file.then_some(&news.file),
             "line": (is_of_file && self.is_in_force(rejection)).then(line),
             "reason": listed.as_ref().and_then(|it| it.entry.reason.clone()),

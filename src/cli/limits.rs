@@ -15,15 +15,16 @@ use crate::limit::key::KeyBuilder;
 use crate::request::key::{KeySource, is_hash};
 use crate::request::overrides::of_alternative;
 
-/// Show the limits of a running proxy, and override a limit for one key.
+/// Show the limits of a running proxy, and override a limit for one key or for all keys.
 ///
 /// A key is given by its plain values, in the order of the limit's `key`; `-` stands for a value that
-/// requests do not have. An override applies within a second on every proxy that shares the store.
+/// requests do not have, and '*' alone for all keys of the limit. An override applies within a second on every proxy that shares the store.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "For example:\n  \
     tidegate limits list\n  \
     tidegate limits get per-client 203.0.113.7\n  \
     tidegate limits set per-client 203.0.113.7 --rate 1000/s --for 2h --reason 'load test'\n  \
+    tidegate limits set per-client '*' --rate 50/s --for 2h --reason 'incident 4711'\n  \
     tidegate limits reset per-client 203.0.113.7 --override")]
 pub(super) struct LimitsArgs {
     #[command(subcommand)]
@@ -36,7 +37,7 @@ enum LimitsCommand {
     List(ListLimits),
     /// Print the bucket of a key. Without a key: print the limit and its overrides
     Get(GetBucket),
-    /// Give a key other figures, for a time or until they are reset
+    /// Give a key, or all keys, other figures, for a time or until they are reset
     Set(SetOverride),
     /// Reset the bucket of a key, as for a new client, or end its override
     Reset(ResetKey),
@@ -65,8 +66,11 @@ struct SetOverride {
     #[command(flatten)]
     named: NamedKey,
     /// As in the file: 100/s, 1000/10m, unlimited, 0/s
-    #[arg(long, allow_hyphen_values = true)]
-    rate: String,
+    #[arg(long, allow_hyphen_values = true, required_unless_present = "limit_at_once")]
+    rate: Option<String>,
+    /// The requests at once, for a limit with slots
+    #[arg(long = "limit", value_name = "N", conflicts_with = "rate", allow_hyphen_values = true)]
+    limit_at_once: Option<u64>,
     /// A token bucket's size; by default the rate's count
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     burst: Option<u64>,
@@ -129,6 +133,7 @@ pub(super) fn limits(limits: &LimitsArgs) -> CommandResult {
             let doubt = set.named.doubt(limit);
             let body = json!({
                 "rate": set.rate,
+                "limit": set.limit_at_once,
                 "burst": set.burst,
                 "queue": set.queue,
                 "for": set.lasts,
@@ -140,9 +145,10 @@ pub(super) fn limits(limits: &LimitsArgs) -> CommandResult {
                 Value::Null => String::new(),
                 burst => format!(", burst {burst},"),
             };
-            let of_key = match text(&set["key"]) {
-                key if key.is_empty() => key,
-                key => format!(" for {key}"),
+            let of_key = match set["key"].as_str() {
+                None => " for all keys".to_owned(),
+                Some("") => String::new(),
+                Some(key) => format!(" for {key}"),
             };
             let rate = text(&set["rate"]);
             print(format_args!("{rate}{burst}{of_key} until {until}{doubt}"))
@@ -153,7 +159,8 @@ pub(super) fn limits(limits: &LimitsArgs) -> CommandResult {
                 true => ("/override", "the override has ended"),
                 false => ("", "the bucket is new"),
             };
-            let (path, doubt) = match named.listed_override(&all).filter(|_| *overridden) {
+            let listed = named.path_of_all().or_else(|| named.listed_override(&all));
+            let (path, doubt) = match listed.filter(|_| *overridden) {
                 Some(path) => (path, String::new()),
                 None => {
                     let limit = named.limit(&all)?;
@@ -182,6 +189,11 @@ impl NamedKey {
         let none = || format!("there is no limit `{name}` in the proxy: it has {names}");
         let mut found = limits.filter(|limit| limit["name"] == **name);
         found.next().ok_or_else(|| Failure::usage(none()))
+    }
+
+    /// The path of the override of all keys, for which `*` alone stands.
+    fn path_of_all(&self) -> Option<String> {
+        (self.key == ["*"]).then(|| format!("/api/limits/{}/override", segment(&self.limit)))
     }
 
     /// The path of the override of exactly this key, if the endpoint lists it. The override's limit may be gone, or may
@@ -217,6 +229,16 @@ impl NamedKey {
     /// The path of the key's bucket, with `end` after it. The number of values is checked, because an empty key
     /// names a bucket too.
     fn path(&self, limit: &Value, end: &str) -> Result<String, Failure> {
+        match self.path_of_all() {
+            Some(path) if end == "/override" => return Ok(path),
+            Some(_) => {
+                return Err(Failure::usage(format!(
+                    "`*` stands for all keys, which have no one bucket: give a key. `tidegate limits reset {} '*' --override` ends the override of all keys",
+                    self.limit
+                )));
+            }
+            None => {}
+        }
         let parts = parts(limit);
         if parts.len() != self.key.len() {
             let name = &self.limit;
@@ -271,6 +293,9 @@ fn listed(all: &Value) -> String {
     for one in &mut overrides {
         let state = if one["in_force"] == true { "in force" } else { "of no limit" };
         one["state"] = state.into();
+        if one["key"].is_null() {
+            one["key"] = "all keys".into();
+        }
     }
     match overrides.is_empty() {
         true => out,
@@ -298,7 +323,8 @@ fn shown(bucket: &Value) -> String {
     }
     let set = &bucket["override"];
     if !set.is_null() {
-        lines.push(("override", text(&set["rate"])));
+        let keys = if set["key"].is_null() { ", for all keys" } else { "" };
+        lines.push(("override", text(&set["rate"]) + keys));
         lines.push(("ends in", time(&set["ends_in_ms"])));
         lines.push(("reason", text(&set["reason"])));
     }

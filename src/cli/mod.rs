@@ -81,7 +81,7 @@ enum Command {
     Schema,
     /// Ask a running proxy's admin endpoint whether the proxy is alive
     Health(health::Health),
-    /// Show the limits of a running proxy, and override a limit for one key
+    /// Show the limits of a running proxy, and override a limit for one key or for all keys
     Limits(limits::LimitsArgs),
     /// Watch a running proxy: limits, their decisions a second, and who is rejected most
     Top(top::Top),

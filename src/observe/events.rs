@@ -14,7 +14,7 @@ use crate::limit::rate::Cost;
 use crate::limit::time::Timestamp;
 use crate::plans::{MANY, PlanLineCounts};
 use crate::request::key::shown;
-use crate::settings::{CollectorAddress, ListenAddress, Settings, WantedFigures};
+use crate::settings::{CollectorAddress, Figures, ListenAddress, Settings, WantedFigures};
 
 const TARGET: &str = env!("CARGO_PKG_NAME");
 
@@ -108,20 +108,26 @@ events! {
     pub(crate) fn collector_recovered(collector: &CollectorAddress, away: Duration) =
         info!(%collector, away_ms = millis(away), "collector recovered");
 
-    /// An override begins to apply in this process.
-    pub(crate) fn override_set(set: &OverrideEvent<'_>) =
-        info!(limit = set.limit, key = shown(set.key), rate = set.wanted.rate, burst = set.wanted.burst,
-            queue = set.wanted.queue, until = set.until.map(date_and_time), reason = set.reason, "override set");
+    /// An override begins to apply in this process. One of all keys `hides` these figures of the file.
+    pub(crate) fn override_set(set: &OverrideEvent<'_>, hides: Option<&Figures>) =
+        info!(limit = set.limit, key = set.key.map(shown), rate = set.wanted.rate, burst = set.wanted.burst,
+            queue = set.wanted.queue, until = set.until.map(date_and_time), reason = set.reason, hides = hides.map(ToString::to_string), "override set");
 
     /// The bucket of an override can never hold what a request costs: the cost has risen since the override was set.
     pub(crate) fn override_too_small(set: &OverrideEvent<'_>, holds: u64, cost: Cost) =
-        warn!(limit = set.limit, key = shown(set.key), rate = set.wanted.rate, holds, cost = cost.get(),
-            help = "no request of this key passes: set the override again with more tokens, or reset it",
+        warn!(limit = set.limit, key = set.key.map(shown), rate = set.wanted.rate, holds, cost = cost.get(),
+            help = "no request under this override passes: set it again with more tokens, or reset it",
             "override too small");
 
     /// An override no longer applies in this process.
     pub(crate) fn override_ended(set: &OverrideEvent<'_>) =
-        info!(limit = set.limit, key = shown(set.key), rate = set.wanted.rate, "override ended");
+        info!(limit = set.limit, key = set.key.map(shown), rate = set.wanted.rate, "override ended");
+
+    /// A reload has changed the figures of a limit, and an override of all keys hides the new ones.
+    pub(crate) fn override_hides(set: &OverrideEvent<'_>, hides: &Figures) =
+        warn!(limit = set.limit, rate = set.wanted.rate, until = set.until.map(date_and_time), reason = set.reason, %hides,
+            help = "the new figures hold when the override ends: `tidegate limits reset LIMIT '*' --override` ends it now",
+            "override hides new figures");
 
     /// A key has used the share of its bucket that the limit's `near` names.
     pub(crate) fn near_limit(limit: &str, key: &str, remaining: Option<u64>, burst: Option<u64>, count: u64, interval_ms: Option<u64>) =
@@ -323,8 +329,8 @@ fn plans_by(settings: &Settings) -> Option<String> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OverrideEvent<'o> {
     pub(crate) limit: &'o str,
-    /// The key's text, hashed if `log.keys` says so.
-    pub(crate) key: &'o str,
+    /// The key's text, hashed if `log.keys` says so. `None` for all keys.
+    pub(crate) key: Option<&'o str>,
     pub(crate) wanted: &'o WantedFigures,
     /// Why it was set.
     pub(crate) reason: Option<&'o str>,

@@ -11,7 +11,7 @@ use super::log::{LogRecord, LoggedCounts, ToldChange};
 use crate::limit::key::Key;
 use crate::limit::time::Timestamp;
 use crate::request::counted::{CountedLimit, CountedRequest};
-use crate::request::key::{KeySource, KeySpec};
+use crate::request::key::{ALL_KEYS, KeySource, KeySpec};
 use crate::settings::{CostSpec, LimitSpec, Settings};
 use crate::store;
 use crate::throttle::Rehearsal;
@@ -40,14 +40,15 @@ impl ToldCounts {
                 let mut limits = settings.limits.iter();
                 let Some(spec) = limits.find(|spec| spec.name.as_str() == limit) else { return };
                 if self.counts_alike(limit, spec) {
-                    buckets.set_override(spec, stored(key), wanted.clone());
+                    let key = stored(key.as_deref());
+                    buckets.set_override(spec, key.clone(), wanted.clone());
                     // The line gives whole seconds, so the override may last almost a second longer.
                     let end = until.map(|until| until.plus(Duration::from_secs(1)));
-                    self.ends.extend(end.map(|end| (end, limit.clone(), stored(key))));
+                    self.ends.extend(end.map(|end| (end, limit.clone(), key)));
                 }
             }
             ToldChange::OverrideEnded { limit, key } => {
-                let key = stored(key);
+                let key = stored(key.as_deref());
                 self.ends.retain(|(_, of, it)| (of, it) != (limit, &key));
                 buckets.end_override(limit, &key);
             }
@@ -97,8 +98,9 @@ impl ToldCounts {
     }
 }
 
-/// The text of a key in Redis, from its text in the log. The log shows a missing part as `-`.
-fn stored(shown: &str) -> String {
+/// The text of a key in Redis, from its text in the log. The log shows a missing part as `-`, and no key for all keys.
+fn stored(shown: Option<&str>) -> String {
+    let Some(shown) = shown else { return ALL_KEYS.to_owned() };
     let parts = shown.split('|').map(|part| if part == "-" { "%-" } else { part });
     parts.collect::<Vec<_>>().join("|")
 }

@@ -2,6 +2,7 @@
 //! counts. An override that is set while the process runs is read here too, by the rules of the file.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -10,9 +11,12 @@ use super::figures::{CalendarQuota, Figures};
 use crate::limit::algorithm::fixed_window::windows::{Unit, Windows};
 use crate::limit::algorithm::sliding_log::MOST;
 use crate::limit::algorithm::{
-    Algorithm, fixed_window, leaky_bucket, sliding_log, sliding_window, token_bucket,
+    Algorithm, concurrency, fixed_window, leaky_bucket, sliding_log, sliding_window, token_bucket,
 };
 use crate::limit::rate::{Burst, Interval, MAX_TOKENS, Rate, RateError, count_and_interval};
+
+/// Stands behind a number of slots.
+const AT_ONCE: &str = " at once";
 
 /// How a limit counts, without its figures. The limit's overrides count in the same way.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +31,8 @@ pub enum CountingKind {
     SlidingWindow,
     /// `sliding-log`.
     SlidingLog,
+    /// `concurrency`, with its `lease`.
+    Concurrency(Duration),
 }
 
 /// When fixed windows begin.
@@ -50,7 +56,7 @@ pub(crate) enum WindowLength {
 /// The figures that an operator wants, as written in the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct WantedFigures {
-    /// The rate, as in `1000/s`, `unlimited` or `0/s`.
+    /// The rate, as in `1000/s`, `unlimited` or `0/s`. Of a limit with slots their number, as in `20 at once`.
     pub(crate) rate: String,
     /// A token bucket's size; `None` is the rate's count.
     pub(crate) burst: Option<u64>,
@@ -67,6 +73,16 @@ pub(crate) enum FiguresError {
     /// The limit is no token bucket.
     #[error("only a limit with `algorithm = \"token-bucket\"` has a burst")]
     NoBurst,
+    /// The limit has no slots.
+    #[error(
+        "only a limit with `algorithm = \"concurrency\"` has slots, and takes `limit`: expected a rate, as in \"100/s\""
+    )]
+    NoSlots,
+    /// The limit has slots.
+    #[error(
+        "`{0}` is no number of slots: the limit has no rate, and takes `limit`, a whole number from 1 to {MAX_TOKENS}"
+    )]
+    Slots(String),
     /// The limit is no leaky bucket.
     #[error("only a limit with `algorithm = \"leaky-bucket\"` has a queue")]
     NoQueue,
@@ -99,7 +115,11 @@ impl CountingKind {
         if wanted.queue.is_some() && *self != Self::LeakyBucket {
             return Err(FiguresError::NoQueue);
         }
-        if wanted.rate == "unlimited" {
+        let has_slots = matches!(self, Self::Concurrency(_));
+        if !has_slots && wanted.rate.ends_with(AT_ONCE) {
+            return Err(FiguresError::NoSlots);
+        }
+        if !has_slots && wanted.rate == "unlimited" {
             return Ok(Figures::Unlimited);
         }
         match self.limited(wanted) {
@@ -138,6 +158,11 @@ impl CountingKind {
             Self::SlidingLog => {
                 let params = sliding_log::Params::new(rate()?).ok_or(FiguresError::Log)?;
                 Algorithm::SlidingLog(params)
+            }
+            Self::Concurrency(lease) => {
+                let slots = text.strip_suffix(AT_ONCE).and_then(|it| Burst::new(it.parse().ok()?));
+                let slots = slots.ok_or_else(|| FiguresError::Slots(text.clone()))?;
+                Algorithm::Concurrency(concurrency::Params::new(slots, *lease))
             }
         };
         Ok(Figures::Limited(algorithm))
@@ -197,6 +222,7 @@ mod tests {
         let rolling = CountingKind::FixedWindow(WindowStart::FirstRequest);
         let (bucket, leaky) = (CountingKind::TokenBucket, CountingKind::LeakyBucket);
         let (sliding, log) = (CountingKind::SlidingWindow, CountingKind::SlidingLog);
+        let slots = CountingKind::Concurrency(Duration::from_secs(60));
         for (kind, rate, burst, queue, expected) in [
             (&bucket, "100/s", None, None, "100/s, burst 100"),
             (&bucket, "100/s", Some(7), None, "100/s, burst 7"),
@@ -218,6 +244,18 @@ mod tests {
             (&log, "200000/s", None, None, "a sliding log keeps"),
             (&rolling, "1/month", None, None, "only a fixed window on the clock"),
             (&berlin, "1/3d", None, None, "expected `d`, `w`, `month`"),
+            (&slots, "20 at once", None, None, "20 at once"),
+            (&slots, "0 at once", None, None, "`0 at once` is no number of slots"),
+            (&slots, "unlimited", None, None, "`unlimited` is no number of slots"),
+            (&slots, "0/s", None, None, "`0/s` is no number of slots"),
+            (
+                &slots,
+                "1 at once",
+                Some(1),
+                None,
+                "only a limit with `algorithm = \"token-bucket\"`",
+            ),
+            (&bucket, "20 at once", None, None, "only a limit with `algorithm = \"concurrency\"`"),
         ] {
             let wanted = WantedFigures { rate: rate.to_owned(), burst, queue };
             let text = match kind.figures(&wanted) {

@@ -31,8 +31,8 @@ pub struct LimitSpec {
     pub key: KeySpec,
     /// The figures if no override and no plan applies.
     pub figures: Figures,
-    /// How the limit counts, and how overrides that are set while the process runs are read. `None` if the
-    /// file decides no rate: for concurrency and for Redisson limiters.
+    /// How the limit counts, and how overrides that are set while the process runs are read. `None` for Redisson
+    /// limiters: Redis has their figures.
     pub counting: Option<CountingKind>,
     /// Other figures for some keys.
     pub overrides: KeyOverrides<OverrideSpec>,
@@ -163,21 +163,30 @@ impl LimitSpec {
         self.windows.iter().filter(|other| other.window != decides.window)
     }
 
-    /// The figures for this key. The first of these counts: `running`, from an override that was set while the process
-    /// runs; the figures of an override in the file; `in_plan`, the figures of the request's plan; the limit's own
-    /// figures.
+    /// The figures for this key. The first of these counts: `running`, from an override that was set for the key while
+    /// the process runs; the figures of an override in the file; those of the request's plan; the limit's own figures.
+    /// An override that was set for all keys takes the place of all that the file says for everybody: of an override
+    /// there with the key `*`, of the default plan, and of the limit's own figures.
     pub(crate) fn choose<'f, 'p: 'f>(
         &'p self,
         key: &Key,
-        in_plan: Option<&'p Arc<Self>>,
-        running: Option<&'f Figures>,
+        in_plan: Option<LimitInPlan<'p>>,
+        running: Option<&'f RunningFigures>,
     ) -> ChosenFigures<'f, 'p> {
         let in_file = self.overrides.find(key);
-        let running = running.map(|figures| (figures, FiguresOf::Override(None)));
-        let of_file = in_file.map(|it| (&it.figures, FiguresOf::Override(Some(it.line))));
-        let of_plan =
-            in_plan.and_then(|it| Some((&it.figures, FiguresOf::Plan(it.plan.as_ref()?))));
-        let chosen = running.or(of_file).or(of_plan);
+        let (for_all, for_key) = match running {
+            Some(it) if it.of == RunningOf::AllKeys => (Some(&it.figures), None),
+            running => (None, running.map(|it| &it.figures)),
+        };
+        let of_file = in_file.filter(|it| for_all.is_none() || !it.is_for_all);
+        let in_plan = in_plan.filter(|it| for_all.is_none() || !it.is_default);
+        let of_plan = in_plan
+            .and_then(|it| Some((&it.spec.figures, FiguresOf::Plan(it.spec.plan.as_ref()?))));
+        let chosen = for_key
+            .map(|figures| (figures, FiguresOf::Override(None)))
+            .or(of_file.map(|it| (&it.figures, FiguresOf::Override(Some(it.line)))))
+            .or(of_plan)
+            .or(for_all.map(|figures| (figures, FiguresOf::AllKeys)));
         let (figures, of) = chosen.unwrap_or((&self.figures, FiguresOf::Limit));
         ChosenFigures { figures, of, key_name: in_file.and_then(|it| it.name.as_deref()) }
     }
@@ -210,6 +219,42 @@ pub struct BanSpec {
     pub(crate) answer: Arc<AnswerSpec>,
 }
 
+/// A limit with the figures of the plan that a request has.
+#[derive(Clone, Copy)]
+pub(crate) struct LimitInPlan<'p> {
+    pub(crate) spec: &'p Arc<LimitSpec>,
+    /// Whether the request names no plan, and this is `plans.default`.
+    pub(crate) is_default: bool,
+}
+
+/// The figures of an override that was set while the process runs.
+#[derive(Clone, Debug)]
+pub(crate) struct RunningFigures {
+    pub(crate) figures: Figures,
+    pub(crate) of: RunningOf,
+}
+
+/// What an override that was set while the process runs is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RunningOf {
+    /// For the one key.
+    Key,
+    /// For the one key. It is a ban, which still lasts for this time.
+    Ban(Duration),
+    /// For all keys of the limit.
+    AllKeys,
+}
+
+impl RunningFigures {
+    /// How long the ban still lasts. `None` if the override is not a ban.
+    pub(crate) fn banned(&self) -> Option<Duration> {
+        match self.of {
+            RunningOf::Ban(left) => Some(left),
+            RunningOf::Key | RunningOf::AllKeys => None,
+        }
+    }
+}
+
 /// The figures by which a limit counts a request.
 pub(crate) struct ChosenFigures<'f, 'p> {
     pub(crate) figures: &'f Figures,
@@ -225,8 +270,10 @@ pub(crate) enum FiguresOf<'p> {
     Limit,
     /// From this plan.
     Plan(&'p Name),
-    /// From the override in this line of the file, or from one that was set while the process runs.
+    /// From the override of the key in this line of the file, or from one that was set while the process runs.
     Override(Option<NonZeroU32>),
+    /// From an override of all keys, which was set while the process runs.
+    AllKeys,
 }
 
 impl<'p> FiguresOf<'p> {
@@ -234,7 +281,7 @@ impl<'p> FiguresOf<'p> {
     pub(crate) fn plan(self) -> Option<&'p Name> {
         match self {
             Self::Plan(plan) => Some(plan),
-            Self::Limit | Self::Override(_) => None,
+            Self::Limit | Self::Override(_) | Self::AllKeys => None,
         }
     }
 }
@@ -244,6 +291,8 @@ impl<'p> FiguresOf<'p> {
 pub struct OverrideSpec {
     /// The figures of its keys.
     pub(crate) figures: Figures,
+    /// Whether its key is `*` in each part.
+    pub(crate) is_for_all: bool,
     /// A name for its keys, for people who read the log or the page: a key may be a hash.
     pub(crate) name: Option<Box<str>>,
     /// The line of its `key` in the file.
@@ -309,4 +358,76 @@ pub enum OnStoreError {
     Allow,
     /// The request is answered with 503.
     Reject,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::testing::settings;
+
+    /// Every mixture of what can give the figures of a key. The first that is there counts, but an override of all keys
+    /// takes the place of what the file says for everybody.
+    #[test]
+    fn the_figures_of_a_key_are_those_of_the_first_that_is_there() {
+        let file = |overrides: &str| {
+            let text = format!(
+                "[plans]\nby = \"ip\"\n[limits.a]\nkey = [\"header:x-user\", \"ip\"]\nrate = \"1/s\"\n\
+                 plans = {{ pro = \"3/s\" }}\noverrides = [{overrides}]\n\
+                 [[routes]]\npath = \"/\"\nrespond = {{}}\nlimits = [\"a\"]\n"
+            );
+            settings(&text).limits.remove(0)
+        };
+        let key = Key::of([Some(&b"b"[..]), Some(b"192.0.2.1")]);
+        let running = |of| {
+            let of_key = Algorithm::Closed;
+            let figures = if of == RunningOf::AllKeys {
+                Figures::Unlimited
+            } else {
+                Figures::Limited(of_key)
+            };
+            RunningFigures { figures, of }
+        };
+        let (none, any) = ("", "{ key = [\"*\", \"*\"], rate = \"2/s\" }");
+        let (of_user, of_network) = (
+            "{ key = [\"b\", \"*\"], rate = \"4/s\" }",
+            "{ key = [\"*\", \"192.0.2.0/24\"], rate = \"4/s\" }",
+        );
+        let (all, one) = (RunningOf::AllKeys, RunningOf::Key);
+        let ban = RunningOf::Ban(Duration::from_secs(1));
+        let (named, default) = (Some(false), Some(true));
+        for (overrides, plan, set, expected) in [
+            (none, None, None, "1/s"),
+            (none, default, None, "3/s"),
+            (none, named, None, "3/s"),
+            (any, named, None, "2/s"),
+            (of_user, named, None, "4/s"),
+            (of_user, named, Some(one), "0/s"),
+            (none, None, Some(all), "unlimited"),
+            (none, default, Some(all), "unlimited"),
+            (none, named, Some(all), "3/s"),
+            (any, None, Some(all), "unlimited"),
+            (any, default, Some(all), "unlimited"),
+            (any, named, Some(all), "3/s"),
+            (of_user, None, Some(all), "4/s"),
+            (of_network, named, Some(all), "4/s"),
+            (any, named, Some(one), "0/s"),
+            (any, named, Some(ban), "0/s"),
+        ] {
+            let spec = file(overrides);
+            let in_plan = spec.of_plan(&Name::new("pro").unwrap());
+            let in_plan =
+                in_plan.zip(plan).map(|(spec, is_default)| LimitInPlan { spec, is_default });
+            let set = set.map(running);
+            let chosen = spec.choose(&key, in_plan, set.as_ref());
+            let found = chosen.figures.rate().unwrap();
+            assert_eq!(found, expected, "{overrides}, {plan:?}, {set:?}");
+            let of = match expected {
+                "1/s" => "Limit",
+                "3/s" => "Plan",
+                "unlimited" => "AllKeys",
+                _ => "Override",
+            };
+            assert!(format!("{:?}", chosen.of).starts_with(of), "{:?}", chosen.of);
+        }
+    }
 }

@@ -14,7 +14,7 @@ use super::known::KnownRefusals;
 use super::name::BucketKey;
 use super::process::ProcessStore;
 use super::queue::QueueId;
-use super::running::{RunningFigures, RunningOverride};
+use super::running::RunningOverride;
 use super::script::{FleetWant, Redis};
 use crate::limit::Scope;
 use crate::limit::algorithm::{Difference, Receipt, Settlement};
@@ -24,7 +24,7 @@ use crate::limit::decision::Decision;
 use crate::limit::key::Key;
 use crate::limit::time::{Now, Timestamp};
 use crate::redis::{CallError, CallKind};
-use crate::settings::{KeyDisplay, LimitSpec, StoreSpec};
+use crate::settings::{KeyDisplay, LimitSpec, RunningFigures, StoreSpec};
 
 /// One worker's access to the buckets. Every `now` is a time by the process's clock, which never steps.
 pub struct Store {
@@ -129,7 +129,7 @@ impl Store {
         BucketKey::new(spec, key, self.display)
     }
 
-    /// The figures that were set for this key while the process runs. They win over the file's.
+    /// The figures that were set for this key, or for all keys, while the process runs.
     pub(crate) fn running_figures(
         &self,
         spec: &LimitSpec,

@@ -19,7 +19,9 @@ use crate::plans::{PlanRule, RequestPlan};
 use crate::request::body_length;
 use crate::request::key::{KeyError, View};
 use crate::request::name::has_ambiguous_alias;
-use crate::settings::{ChosenFigures, CostSpec, Figures, FiguresOf, LimitSpec};
+use crate::settings::{
+    ChosenFigures, CostSpec, Figures, FiguresOf, LimitInPlan, LimitSpec, RunningFigures,
+};
 use crate::store::{BucketKey, Claim, Store};
 
 /// Gathers the limits of `specs` that apply to this request now. A limit whose figures let everything pass is left out.
@@ -98,11 +100,14 @@ impl<'f, 'p: 'f> AppliedLimit<'f, 'p> {
         limit: &'p Arc<LimitSpec>,
         key: &Key,
         plan: Option<&RequestPlan<'p>>,
-        running: Option<&'f Figures>,
+        running: Option<&'f RunningFigures>,
         request: &View<'_>,
         now: Now,
     ) -> Result<Self, NotCounted<'p>> {
-        let in_plan = plan.and_then(|plan| limit.of_plan(plan.name?));
+        let in_plan = plan.and_then(|plan| {
+            let (spec, is_default) = (limit.of_plan(plan.name?)?, plan.is_default);
+            Some(LimitInPlan { spec, is_default })
+        });
         let ChosenFigures { figures, of, key_name } = limit.choose(key, in_plan, running);
         let algorithm = figures.at(now);
         let candidate = limit.candidate.as_ref().filter(|_| of == FiguresOf::Limit);
@@ -122,30 +127,34 @@ impl<'f, 'p: 'f> AppliedLimit<'f, 'p> {
         };
         let key_name = key_name.map(KeyName::Override);
         let key_name = key_name.or_else(|| KeyName::of_line(limit, plan?));
-        let spec = in_plan.filter(|_| of.plan().is_some()).unwrap_or(limit);
+        let spec = in_plan.filter(|_| of.plan().is_some()).map_or(limit, |it| it.spec);
         Ok(Self { spec, figures, algorithm, of, candidate, cost, key_name })
     }
 }
 
-/// The key by which a limit counts a request, and the figures. Overrides that are set while the process runs are left
-/// out. `tidegate explain` and `left` call this.
+/// How a limit counts a request with this key. `running` are the figures of an override that was set while the process
+/// runs. `tidegate explain` and `left` call this.
+///
+/// # Errors
+/// If the plan or the cost cannot be read from the request.
+pub(crate) fn applied<'f, 'p: 'f>(
+    spec: &'p Arc<LimitSpec>,
+    key: &Key,
+    rule: Option<&'p PlanRule>,
+    running: Option<&'f RunningFigures>,
+    request: &View<'_>,
+    now: Now,
+) -> Result<AppliedLimit<'f, 'p>, NotCounted<'p>> {
+    let mut read = None;
+    let plan = read_plan(spec, request, (rule, &mut read))?;
+    AppliedLimit::of(spec, key, plan, running, request, now)
+}
+
+/// The key by which a limit counts a request.
 ///
 /// # Errors
 /// If the limit does not count the request.
-pub(crate) fn applied<'p>(
-    spec: &'p Arc<LimitSpec>,
-    rule: Option<&'p PlanRule>,
-    request: &View<'_>,
-    now: Now,
-) -> Result<(Key, AppliedLimit<'p, 'p>), NotCounted<'p>> {
-    let key = read_key(spec, request)?;
-    let mut read = None;
-    let plan = read_plan(spec, request, (rule, &mut read))?;
-    let applied = AppliedLimit::of(spec, &key, plan, None, request, now)?;
-    Ok((key, applied))
-}
-
-fn read_key<'p>(spec: &'p LimitSpec, request: &View<'_>) -> Result<Key, NotCounted<'p>> {
+pub(crate) fn read_key<'p>(spec: &'p LimitSpec, request: &View<'_>) -> Result<Key, NotCounted<'p>> {
     if spec.exempt.covers(request) {
         return Err(NotCounted::Exempt);
     }
@@ -198,9 +207,8 @@ fn apply<'p>(
         _ => store.key(spec, read_key(spec, request)?),
     };
     let running = store.running_figures(spec, &key);
-    let figures = running.as_ref().map(|running| &running.figures);
     let plan = read_plan(spec, request, plan)?;
-    let applied = AppliedLimit::of(spec, key.plain(), plan, figures, request, now)?;
+    let applied = AppliedLimit::of(spec, key.plain(), plan, running.as_ref(), request, now)?;
     let AppliedLimit { spec, algorithm, of, candidate, cost: Some(cost), key_name, .. } = applied
     else {
         return Ok(());
@@ -222,7 +230,7 @@ fn apply<'p>(
         limits.push(RequestLimit::of(Claim::new(store, spec, key, ask)));
         if let Some(limit) = limits.last_mut() {
             (limit.key_name, limit.of) = (key_name, of);
-            if let Some(banned) = running.and_then(|running| running.banned) {
+            if let Some(banned) = running.and_then(|running| running.banned()) {
                 limit.is_banned = true;
                 limit.claim.refuse(Some(banned));
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
-use super::gather::{AppliedLimit, NotCounted, applied};
+use super::gather::{NotCounted, applied, read_key};
 use super::quota::{Quota, Quotas};
 use super::{LimitedRequest, Refused, Throttle};
 use crate::limit::Mode;
@@ -17,7 +17,7 @@ use crate::limit::quota::QuotaFigures;
 use crate::limit::time::Timestamp;
 use crate::observe::millis_up;
 use crate::request::key::View;
-use crate::settings::LimitSpec;
+use crate::settings::{LimitSpec, RunningFigures};
 use crate::store::{BucketAsk, BucketKey, BucketLevel};
 
 /// What one limit leaves.
@@ -47,18 +47,19 @@ impl Throttle {
         let (clocks, mut asked) = (self.store.both(now), Vec::new());
         let enforces = |limit: &&Arc<LimitSpec>| limit.mode == Mode::Enforce;
         for limit in settings.limits_at(limits).filter(enforces) {
-            let read = applied(limit, settings.plans.as_deref(), &view, clocks);
-            let (key, AppliedLimit { spec, algorithm, .. }) = match read {
-                Ok(applied) => applied,
+            let read = read_key(limit, &view).and_then(|key| {
+                let key = self.store.key(limit, key);
+                let running = self.store.running_figures(limit, &key);
+                let (rule, of) = (settings.plans.as_deref(), running.as_ref());
+                let applied = applied(limit, key.plain(), rule, of, &view, clocks)?;
+                let banned = of.and_then(RunningFigures::banned);
+                Ok((applied.spec, key, of_figures(applied.algorithm, banned)))
+            });
+            match read {
+                Ok(limit) => asked.push(limit),
                 Err(NotCounted::Refused(refused)) => return Err(refused),
-                Err(NotCounted::Exempt | NotCounted::Skipped) => continue,
-            };
-            let key = self.store.key(limit, key);
-            let (spec, level) = match self.store.running_figures(limit, &key) {
-                None => (spec, of_figures(algorithm, None)),
-                Some(it) => (limit, of_figures(it.figures.at(clocks), it.banned)),
-            };
-            asked.push((spec, key, level));
+                Err(NotCounted::Exempt | NotCounted::Skipped) => {}
+            }
         }
         let left = asked.iter().map(|&(spec, ref key, level)| self.left_in(spec, key, level, now));
         let left = join_all(left).await;

@@ -37,7 +37,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use self::gather::gather;
-pub(crate) use self::gather::{AppliedLimit, NotCounted, applied};
+pub(crate) use self::gather::{AppliedLimit, NotCounted, applied, read_key};
 pub use self::gather::{cost, largest_cost};
 use self::kept::KeptRejections;
 pub(crate) use self::open::OpenDecision;

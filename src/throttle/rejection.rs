@@ -27,6 +27,9 @@ use crate::settings::LimitSpec;
 use crate::settings::{AnswerSpec, FiguresOf};
 use crate::store::{Claim, Decider};
 
+/// Figures that come from an override of all keys of the limit.
+pub(crate) const OF_ALL_KEYS: &str = "override of all keys";
+
 /// The most bytes of a key that are kept.
 pub(crate) const MOST_OF_KEY: usize = 256;
 
@@ -63,7 +66,7 @@ pub(crate) struct Rejection {
     pub(crate) wait: RejectedWait,
     pub(crate) status: StatusCode,
     pub(crate) client: Option<IpAddr>,
-    /// Where the figures come from: `file`, `plan`, `override` or `ban`.
+    /// Where the figures come from: `file`, `plan`, `override`, `ban`, or [`OF_ALL_KEYS`].
     pub(crate) source: &'static str,
     /// The line of the file's override that has the figures.
     pub(crate) line: Option<NonZeroU32>,
@@ -147,6 +150,7 @@ impl<'l, 'p> RejectedRequest<'l, '_, 'p> {
             FiguresOf::Limit => ("file", None),
             FiguresOf::Plan(_) => ("plan", None),
             FiguresOf::Override(line) => ("override", line),
+            FiguresOf::AllKeys => (OF_ALL_KEYS, None),
         };
         let key = limit.claim.key.shown().as_bytes();
         key.get(..MOST_OF_KEY).unwrap_or(key).clone_into(&mut kept.key);

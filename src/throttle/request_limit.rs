@@ -151,12 +151,13 @@ impl<'p> RequestLimit<'p> {
     }
 
     /// Whether a rejection counts towards a ban: the limit has a `ban`, and the key has no override. A key that is banned
-    /// already has one. What a full table's shared bucket refuses is the fault of others. One refused call is one
-    /// rejection of each key.
+    /// already has one. An operator who closes the limit for all keys bans nobody. What a full table's shared bucket
+    /// refuses is the fault of others. One refused call is one rejection of each key.
     pub(super) fn may_be_banned(&self) -> bool {
         self.claim.spec.ban.is_some()
             && !self.is_repeated
             && !matches!(self.of, FiguresOf::Override(_))
+            && !(self.of == FiguresOf::AllKeys && self.is_closed())
             && self.claim.decider() != Some(Decider::Shared)
     }
 

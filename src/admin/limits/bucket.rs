@@ -13,16 +13,18 @@ use crate::limit::name::Name;
 use crate::limit::waiting::MaxWait;
 use crate::observe::{events, millis_up};
 use crate::redis::CallError;
+use crate::request::key::ALL_KEYS;
 use crate::request::overrides::KeyOverrides;
-use crate::settings::{Figures, FiguresOf, LimitSpec, OnStoreError, Settings};
-use crate::store::{BucketAsk, BucketKey};
+use crate::settings::{Figures, FiguresOf, LimitInPlan, LimitSpec, OnStoreError, Settings};
+use crate::store::{BucketAsk, BucketKey, ListedOverride};
 
 /// See [`Admin::figures`].
-pub(in crate::admin) type FoundFigures = (Figures, Option<Name>, Option<&'static str>);
+pub(in crate::admin) type FoundFigures =
+    (Figures, Option<Name>, Option<&'static str>, Option<ListedOverride>);
 
 /// What is said of a bucket whose requests may have any plan.
 const NO_PLAN: &str =
-    "the key does not tell the plan: these are the limit's own figures, and a plan has others";
+    "the key does not tell the plan: these are the figures without one, and a plan has others";
 
 impl Admin {
     /// The tokens that a bucket has left, its figures, and when it is full again.
@@ -39,12 +41,11 @@ impl Admin {
     /// The same under figures that were found in another way.
     pub(in crate::admin) async fn bucket_under(
         &self,
-        (figures, plan, note): FoundFigures,
+        (figures, plan, note, running): FoundFigures,
         spec: &LimitSpec,
         key: &AskedKey,
         bucket: &BucketKey,
     ) -> Result<Value, ApiProblem> {
-        let running = self.listed(spec.name.as_str(), &key.text);
         let mut algorithm = figures.at(self.clocks());
         let (mut remaining, mut retry, mut held, mut reset) = (None, None, None, None);
         let mut is_here = false;
@@ -115,21 +116,29 @@ impl Admin {
         Ok(done())
     }
 
-    /// The figures that are in force for a key now, the plan that has them, and a note if requests of this key may have
-    /// other figures.
+    /// The figures that are in force for a key now, the plan that has them, a note if requests of this key may have
+    /// other figures, and the override that was set for the key, or that of all keys if it has the figures.
     fn figures(&self, settings: &Settings, spec: &LimitSpec, key: &AskedKey) -> FoundFigures {
-        let running = self.listed(spec.name.as_str(), &key.text).and_then(|it| it.figures);
+        let [of_key, for_all] =
+            [&key.text, ALL_KEYS].map(|text| self.listed(spec.name.as_str(), text));
+        let running = [&of_key, &for_all].into_iter().find_map(|it| it.as_ref()?.running.clone());
         let plain = key.plain.as_ref().unwrap_or(&key.shown);
         let plan = match settings.plans.as_ref().filter(|_| !spec.plans.is_empty()) {
             // A hash says no plan.
             Some(rule) if key.plain.is_none() && rule.by.has_secrets() => None,
-            Some(rule) => rule.of_limit_key(&spec.key, plain).map(|plan| plan.name),
-            None => Some(None),
+            Some(rule) => {
+                rule.of_limit_key(&spec.key, plain).map(|plan| (plan.name, plan.is_default))
+            }
+            None => Some((None, false)),
         };
-        let in_plan = plan.flatten().and_then(|plan| spec.of_plan(plan));
+        let in_plan = plan.and_then(|(name, is_default)| {
+            Some(LimitInPlan { spec: spec.of_plan(name?)?, is_default })
+        });
         let chosen = spec.choose(plain, in_plan, running.as_ref());
-        let is_unknown = plan.is_none() && chosen.of == FiguresOf::Limit;
-        (chosen.figures.clone(), chosen.of.plan().cloned(), is_unknown.then_some(NO_PLAN))
+        let is_unknown = plan.is_none() && !matches!(chosen.of, FiguresOf::Override(_));
+        let running = of_key.or(for_all.filter(|_| chosen.of == FiguresOf::AllKeys));
+        let note = is_unknown.then_some(NO_PLAN);
+        (chosen.figures.clone(), chosen.of.plan().cloned(), note, running)
     }
 }
 

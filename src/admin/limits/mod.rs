@@ -21,6 +21,7 @@ use crate::config::{self, Spelled as _};
 use crate::observe::events::date_and_time;
 use crate::observe::millis;
 use crate::redis::CallError;
+use crate::request::key::ALL_KEYS;
 use crate::settings::{LimitSpec, Settings};
 use crate::store::ListedOverride;
 
@@ -80,12 +81,18 @@ impl Admin {
             ([_, "keys", _], _) => Ok(only("GET, HEAD, DELETE")),
             ([limit, "keys", key, "override"], &Method::PUT) => {
                 let (spec, key) = self.asked(&settings, limit, key, query)?;
-                self.set(spec, &key, &headers, body).await
+                self.set(spec, &key.text, &headers, body).await
             }
             ([limit, "keys", key, "override"], &Method::DELETE) => {
-                self.end(&settings, limit, key, query).await
+                let key = self.text_of_override(&settings, limit, key, query)?;
+                self.end(&settings, limit, &key).await
             }
-            ([_, "keys", _, "override"], _) => Ok(only("PUT, DELETE")),
+            ([limit, "override"], &Method::PUT) => {
+                let spec = named(&settings, limit)?;
+                self.set(spec, ALL_KEYS, &headers, body).await
+            }
+            ([limit, "override"], &Method::DELETE) => self.end(&settings, limit, ALL_KEYS).await,
+            ([_, "override"] | [_, "keys", _, "override"], _) => Ok(only("PUT, DELETE")),
             _ => Err(ApiProblem(StatusCode::NOT_FOUND, PATHS.to_owned())),
         }
     }
@@ -98,17 +105,7 @@ impl Admin {
         key: &str,
         query: Option<&str>,
     ) -> Result<(&'p LimitSpec, AskedKey), ApiProblem> {
-        let spec = settings.limits.iter().find(|spec| spec.name.as_str() == limit);
-        let Some(spec) = spec else {
-            let is_off = settings.off.iter().any(|name| name.as_str() == limit);
-            let names = settings.limits.iter().map(|spec| spec.name.as_str());
-            let why = match is_off {
-                true => "it has `mode = \"off\"`".to_owned(),
-                false => format!("there are {}", config::enumerate(names, "and")),
-            };
-            let detail = format!("there is no limit `{limit}`: {why}");
-            return Err(ApiProblem(StatusCode::NOT_FOUND, detail));
-        };
+        let spec = named(settings, limit)?;
         let (is_plain, loose_paths) = (key::is_plain(query), settings.server.loose_paths);
         Ok((spec, AskedKey::read(spec, key, is_plain, self.process.keys, loose_paths)?))
     }
@@ -137,21 +134,36 @@ impl Admin {
 
     /// An override as JSON.
     fn overridden(&self, listed: &ListedOverride) -> Value {
-        let ListedOverride { entry, figures, left } = listed;
-        let algorithm = figures.as_ref().and_then(|figures| figures.at(self.clocks()));
+        let ListedOverride { entry, running, left } = listed;
+        let algorithm = running.as_ref().and_then(|it| it.figures.at(self.clocks()));
         let until = left.map(|left| self.wall().plus(left));
         json!({
             "limit": entry.limit,
-            "key": entry.key,
+            "key": entry.one_key(),
             "rate": entry.wanted.rate,
             "burst": algorithm.map(|it| it.capacity()),
             "queue": entry.wanted.queue,
             "reason": entry.reason,
             "until": entry.ends.or(until).map(date_and_time),
             "ends_in_ms": left.map(millis),
-            "in_force": figures.is_some(),
+            "in_force": running.is_some(),
         })
     }
+}
+
+/// The limit with this name.
+fn named<'p>(settings: &'p Settings, limit: &str) -> Result<&'p LimitSpec, ApiProblem> {
+    let spec = settings.limits.iter().find(|spec| spec.name.as_str() == limit);
+    spec.map(|spec| &**spec).ok_or_else(|| {
+        let is_off = settings.off.iter().any(|name| name.as_str() == limit);
+        let names = settings.limits.iter().map(|spec| spec.name.as_str());
+        let why = match is_off {
+            true => "it has `mode = \"off\"`".to_owned(),
+            false => format!("there are {}", config::enumerate(names, "and")),
+        };
+        let detail = format!("there is no limit `{limit}`: {why}");
+        ApiProblem(StatusCode::NOT_FOUND, detail)
+    })
 }
 
 /// The rate of each plan that a limit names, or the slots. Null if it names none.

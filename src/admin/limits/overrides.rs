@@ -8,12 +8,12 @@ use hyper::body::Incoming;
 use serde_json::{Map, Value};
 use tokio::time::timeout;
 
-use super::key::{AskedKey, is_plain};
-use super::{AdminResponse, ApiProblem, answer_json};
+use super::key::is_plain;
+use super::{AdminResponse, ApiProblem, answer_json, named};
 use crate::admin::Admin;
 use crate::admin::answer::done;
 use crate::config::{self, DurationError};
-use crate::request::key::BodyKind;
+use crate::request::key::{ALL_KEYS, BodyKind};
 use crate::settings::{CostSpec, LimitSpec, Settings, WantedFigures};
 use crate::store::{ListedOverride, MOST_RUNNING, RunningOverride};
 use crate::text::misleads;
@@ -28,14 +28,16 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 const LONGEST_REASON: usize = 200;
 
 /// The fields of an override.
-const FIELDS: [&str; 5] = ["rate", "burst", "queue", "for", "reason"];
+const FIELDS: [&str; 6] = ["rate", "limit", "burst", "queue", "for", "reason"];
+
+const RATE_OR_LIMIT: &str = "expected `rate`, as in \"1000/s\", or `limit`, as in 20, for a limit with `algorithm = \"concurrency\"`";
 
 impl Admin {
-    /// Sets an override.
+    /// Sets an override for the key with this text.
     pub(super) async fn set(
         &self,
         spec: &LimitSpec,
-        key: &AskedKey,
+        key: &str,
         headers: &HeaderMap,
         body: Incoming,
     ) -> Result<AdminResponse, ApiProblem> {
@@ -48,7 +50,7 @@ impl Admin {
         given.check(spec)?;
         let entry = RunningOverride {
             limit: spec.name.as_str().to_owned(),
-            key: key.text.clone(),
+            key: key.to_owned(),
             sources: spec.key.parts_text(),
             wanted: given.wanted,
             reason: given.reason,
@@ -62,32 +64,43 @@ impl Admin {
             );
             return Err(ApiProblem(StatusCode::CONFLICT, detail));
         }
-        let listed = self.listed(spec.name.as_str(), &key.text);
+        let listed = self.listed(spec.name.as_str(), key);
         let gone = "the override was set, and has ended already";
         let listed = listed.ok_or_else(|| ApiProblem(StatusCode::CONFLICT, gone.to_owned()))?;
         Ok(answer_json(&self.overridden(&listed)))
     }
 
-    /// Ends an override, also one whose limit is gone.
-    pub(super) async fn end(
+    /// The text of a key whose override is to end. Its limit may be gone.
+    pub(super) fn text_of_override(
         &self,
         settings: &Settings,
         limit: &str,
         key: &str,
         query: Option<&str>,
-    ) -> Result<AdminResponse, ApiProblem> {
+    ) -> Result<String, ApiProblem> {
         let listed = std::str::from_utf8(&crate::percent::decode(key))
             .ok()
             .filter(|_| !is_plain(query))
             .and_then(|key| self.listed(limit, key));
-        let text = match listed {
+        Ok(match listed {
             Some(listed) => listed.entry.key.clone(),
             None => self.asked(settings, limit, key, query)?.1.text,
-        };
-        if self.store().await.end_override(limit, &text).await? {
+        })
+    }
+
+    /// Ends the override of the key with this text.
+    pub(super) async fn end(
+        &self,
+        settings: &Settings,
+        limit: &str,
+        key: &str,
+    ) -> Result<AdminResponse, ApiProblem> {
+        if self.store().await.end_override(limit, key).await? {
             return Ok(done());
         }
-        let detail = format!("no override was set for the key `{text}` of the limit `{limit}`");
+        named(settings, limit)?;
+        let keys = if key == ALL_KEYS { "all keys".to_owned() } else { format!("the key `{key}`") };
+        let detail = format!("no override was set for {keys} of the limit `{limit}`");
         Err(ApiProblem(StatusCode::NOT_FOUND, detail))
     }
 
@@ -122,8 +135,11 @@ impl WantedOverride {
         let string =
             |name| field(&fields, name, "a text", |value| value.as_str().map(str::to_owned));
         let whole = |name| field(&fields, name, "a whole number", Value::as_u64);
-        let missing = || ApiProblem::nonsense("`rate` is missing, as in \"1000/s\"");
-        let rate = string("rate")?.ok_or_else(missing)?;
+        let rate = match (string("rate")?, whole("limit")?) {
+            (Some(rate), None) => rate,
+            (None, Some(slots)) => format!("{slots} at once"),
+            _ => return Err(ApiProblem::nonsense(RATE_OR_LIMIT)),
+        };
         let wanted = WantedFigures { rate, burst: whole("burst")?, queue: whole("queue")? };
         let lasts = string("for")?.map(|text| time(&text)).transpose()?;
         let reason = string("reason")?;
@@ -136,10 +152,8 @@ impl WantedOverride {
     /// Checks the figures against the limit.
     fn check(&self, spec: &LimitSpec) -> Result<(), ApiProblem> {
         let Some(counting) = &spec.counting else {
-            return Err(ApiProblem::nonsense(match spec.limiter {
-                Some(_) => "a Redisson limiter has its figures in Redis: `tidegate redisson set`",
-                None => "the limit has slots and no rate: change it in proxy.toml",
-            }));
+            let why = "a Redisson limiter has its figures in Redis: `tidegate redisson set`";
+            return Err(ApiProblem::nonsense(why));
         };
         let figures = counting.figures(&self.wanted);
         let figures = figures.map_err(|error| ApiProblem::nonsense(error.to_string()))?;

@@ -69,7 +69,7 @@ async function showBucket() {
       bucket.rate,
       bucket.retry_after_ms ? `the next passes in ${left(bucket.retry_after_ms)}` : remaining === 0 ? null : "the next passes now",
       bucket.reset_ms ? `full again in ${left(bucket.reset_ms)}` : null,
-      bucket.override ? "overridden" : null, bucket.plan && `plan ${bucket.plan}`, bucket.note,
+      bucket.override && (bucket.override.key === null ? "overridden for all keys" : "overridden"), bucket.plan && `plan ${bucket.plan}`, bucket.note,
       bucket.here ? "counted in this process alone, because Redis is away" : null,
     ];
     byId("bucket").replaceChildren(
@@ -94,7 +94,7 @@ function complain(error) {
 async function change(path, method, body) {
   try {
     await ask(path, { method, ...(body && { body: JSON.stringify(body), headers: { "content-type": "application/json" } }) });
-    await showBucket();
+    if (shownKey) await showBucket();
   } catch (error) {
     complain(error);
   }
@@ -109,11 +109,12 @@ async function showOverrides() {
     const { limit, key } = overrides[at];
     const end = element("button", { type: "button", className: "plain" }, "End");
     end.addEventListener("click", () => {
+      if (key === null) return change(`/api/limits/${encodeURIComponent(limit)}/override`, "DELETE");
       shownKey = { limit, key, query: "" };
-      change(pathOf(shownKey, "/override"), "DELETE");
+      return change(pathOf(shownKey, "/override"), "DELETE");
     });
     const figures = element("span", {}), until = element("span", { className: "quiet" });
-    return { row: element("li", {}, element("strong", {}, limit), element("code", {}, key), figures, until, end), figures, until };
+    return { row: element("li", {}, element("strong", {}, limit), key === null ? "all keys" : element("code", {}, key), figures, until, end), figures, until };
   });
   for (const one of overrides) {
     const { figures, until } = row(nameOf(one));

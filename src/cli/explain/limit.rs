@@ -28,7 +28,11 @@ pub(super) fn describe_limit(
     (now, plain): (Timestamp, bool),
 ) -> ExplainedLimit {
     let name = &spec.name;
-    let read = throttle::applied(spec, settings.plans.as_deref(), view, now.into());
+    let read = throttle::read_key(spec, view).and_then(|key| {
+        let rule = settings.plans.as_deref();
+        let applied = throttle::applied(spec, &key, rule, None, view, now.into())?;
+        Ok((key, applied))
+    });
     let applied = read.as_ref().ok().map(|(_, applied)| applied);
     let figures = applied.map_or(&spec.figures, |applied| applied.figures);
     let of = applied.map_or(FiguresOf::Limit, |applied| applied.of);
@@ -78,7 +82,8 @@ pub(super) fn describe_limit(
         Mode::Shadow | Mode::Candidate => " (shadow: never rejects)",
     };
     let source = match of {
-        FiguresOf::Limit => String::new(),
+        // `explain` knows the file alone, and no override that was set while a proxy runs.
+        FiguresOf::Limit | FiguresOf::AllKeys => String::new(),
         FiguresOf::Plan(plan) => format!(", the plan {plan}"),
         FiguresOf::Override(_) => ", an override for this key".to_owned(),
     };

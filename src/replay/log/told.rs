@@ -31,16 +31,16 @@ pub struct LoggedCounts {
 pub(crate) enum ToldChange {
     /// A file came into force. These are the `key` of each limit, and the part of a request that gives its plan.
     File { counts_by: BTreeMap<String, Vec<String>>, plans_by: Option<String> },
-    /// An override was set. `key` is the text in the log.
+    /// An override was set. `key` is the text in the log. Without it, the override is of all keys.
     OverrideSet {
         limit: String,
-        key: String,
+        key: Option<String>,
         wanted: WantedFigures,
         /// The end of the override, in whole seconds.
         until: Option<Timestamp>,
     },
     /// An override has ended.
-    OverrideEnded { limit: String, key: String },
+    OverrideEnded { limit: String, key: Option<String> },
 }
 
 impl LoggedCounts {
@@ -70,8 +70,7 @@ impl ToldChange {
             message: String,
             #[serde(default)]
             limit: String,
-            #[serde(default)]
-            key: String,
+            key: Option<String>,
             #[serde(default)]
             counts_by: BTreeMap<String, Vec<String>>,
             plans_by: Option<String>,

@@ -155,6 +155,9 @@ impl KeyError {
     }
 }
 
+/// Stands for all keys of a limit. No key has this text: in a key, a digit, a letter, `-` or `~` follows a percent sign.
+pub(crate) const ALL_KEYS: &str = "%*";
+
 /// A key's text as the log shows it, with `-` for an absent part.
 pub(crate) fn shown(key: &str) -> String {
     let mut text = String::new();

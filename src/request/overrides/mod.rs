@@ -131,6 +131,11 @@ impl Part {
         (self.shape == PartShape::Exact).then_some(&self.text)
     }
 
+    /// Whether the part matches any value.
+    pub(crate) fn is_any(&self) -> bool {
+        self.shape == PartShape::Any
+    }
+
     /// The text of the part in the key of its map. For a single value, this is the text of the key that has no other
     /// part.
     pub(crate) fn key(&self) -> Cow<'_, str> {

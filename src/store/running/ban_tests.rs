@@ -49,7 +49,7 @@ fn invent(running: &RunningOverrides, spec: &Arc<LimitSpec>, from: IpAddr) -> us
 fn banned(running: &RunningOverrides, spec: &LimitSpec, path: &str) -> Option<Duration> {
     let found = running.find(spec, &key(path))?;
     assert_eq!(found.figures.to_string(), "0/s");
-    found.banned
+    found.banned()
 }
 
 #[tokio::test(start_paused = true)]
@@ -169,7 +169,7 @@ async fn a_ban_ends_no_known_refusals() {
     let before = running.generation();
     reject(&running, &spec, "/b", &[1; 3]);
     assert!(banned(&running, &spec, "/a").is_some() && banned(&running, &spec, "/b").is_some());
-    assert_eq!(running.list().iter().filter(|it| it.figures.is_some()).count(), 2);
+    assert_eq!(running.list().iter().filter(|it| it.running.is_some()).count(), 2);
     // Redis has them by its own clock, and one of another process.
     let of = |path| RunningOverride { is_ban: true, ..entry(path, "0/s", Some(9 * SECOND)) };
     let all = ["/a", "/b", "/c"].map(of);

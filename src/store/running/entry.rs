@@ -8,17 +8,18 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use crate::limit::time::Timestamp;
-use crate::settings::{Figures, LimitSpec, WantedFigures};
+use crate::request::key::ALL_KEYS;
+use crate::settings::{Figures, LimitSpec, RunningFigures, RunningOf, WantedFigures};
 
 /// The most overrides that run at once. Each process reads all of them when one changes.
 pub(crate) const MOST_RUNNING: usize = 1_000;
 
-/// Other figures for one key of a limit, as an operator wrote them. What is not skipped is JSON in Redis.
+/// Other figures for one key of a limit, or for all of its keys, as an operator wrote them. What is not skipped is JSON in Redis.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RunningOverride {
     #[serde(skip)]
     pub(crate) limit: String,
-    /// The key's text as Redis has it: hashed if `log.keys` says so.
+    /// The key's text as Redis has it: hashed if `log.keys` says so. Or [`ALL_KEYS`].
     #[serde(skip)]
     pub(crate) key: String,
     /// The parts of the limit's key. A limit with other parts has other keys.
@@ -41,6 +42,11 @@ pub(super) type OverrideId = (String, String);
 impl RunningOverride {
     pub(super) fn id(&self) -> OverrideId {
         (self.limit.clone(), self.key.clone())
+    }
+
+    /// The key's text. `None` for all keys.
+    pub(crate) fn one_key(&self) -> Option<&str> {
+        Some(&*self.key).filter(|key| *key != ALL_KEYS)
     }
 
     /// The figures of the override for this limit. `None` if the limit has another key now, or if its algorithm
@@ -79,6 +85,22 @@ impl KnownOverride {
         self.ends.is_some_and(|ends| ends <= now)
     }
 
+    /// Its figures for this limit. `None` if it has ended, or if the limit comes from other settings and counts otherwise:
+    /// a request keeps the settings with which it began.
+    pub(super) fn running(&self, spec: &LimitSpec) -> Option<RunningFigures> {
+        let found = self.in_force.as_ref()?;
+        let is_same = std::ptr::eq(spec, &*found.spec)
+            || spec.key == found.spec.key && spec.counting == found.spec.counting;
+        let left = self.left();
+        let of = match left {
+            _ if self.entry.one_key().is_none() => RunningOf::AllKeys,
+            Some(left) if self.entry.is_ban => RunningOf::Ban(left),
+            Some(_) | None => RunningOf::Key,
+        };
+        let is_running = is_same && left != Some(Duration::ZERO);
+        is_running.then(|| RunningFigures { figures: found.figures.clone(), of })
+    }
+
     /// How long it still lasts. `None`: until an operator resets it.
     pub(in crate::store) fn left(&self) -> Option<Duration> {
         self.ends.map(|ends| ends.saturating_duration_since(Instant::now()))
@@ -92,20 +114,12 @@ pub(super) struct InForce {
     pub(super) figures: Figures,
 }
 
-/// The figures of a running override.
-#[derive(Clone, Debug)]
-pub(crate) struct RunningFigures {
-    pub(crate) figures: Figures,
-    /// How long the ban still lasts. `None` if the override is not a ban.
-    pub(crate) banned: Option<Duration>,
-}
-
 /// An override with its state in this process, for lists.
 #[derive(Clone, Debug)]
 pub(crate) struct ListedOverride {
     pub(crate) entry: Arc<RunningOverride>,
-    /// Its figures. `None` if there is no limit with this key that can use them.
-    pub(crate) figures: Option<Figures>,
+    /// Its figures. `None` if there is no limit with this key that can use them, or if it has just ended.
+    pub(crate) running: Option<RunningFigures>,
     /// How long the override still lasts. `None`: until an operator resets it.
     pub(crate) left: Option<Duration>,
 }

@@ -24,14 +24,15 @@ use tokio::time::Instant;
 pub(super) use self::bans::MOST_BANNED;
 use self::bans::{RejectionCounts, banned};
 use self::entry::{InForce, OverrideId};
-pub(super) use self::entry::{KnownOverride, ReadOverrides, RunningFigures};
+pub(super) use self::entry::{KnownOverride, ReadOverrides};
 pub(crate) use self::entry::{ListedOverride, MOST_RUNNING, RunningOverride};
 use crate::limit::decide::Ask;
 use crate::limit::name::Name;
 use crate::limit::rate::Cost;
 use crate::limit::time::{Now, Timestamp};
 use crate::observe::events::{self, OverrideEvent};
-use crate::settings::{CostSpec, LimitSpec};
+use crate::request::key::ALL_KEYS;
+use crate::settings::{CostSpec, LimitInPlan, LimitSpec, RunningFigures};
 use crate::store::bucket::BucketAsk;
 use crate::store::name::{BucketKey, bounded, stored_text};
 
@@ -112,26 +113,21 @@ impl RunningState {
 }
 
 fn event(entry: &RunningOverride) -> OverrideEvent<'_> {
-    let RunningOverride { limit, key, wanted, reason, ends, .. } = entry;
-    OverrideEvent { limit, key, wanted, reason: reason.as_deref(), until: *ends }
+    let RunningOverride { limit, wanted, reason, ends, .. } = entry;
+    let (key, reason) = (entry.one_key(), reason.as_deref());
+    OverrideEvent { limit, key, wanted, reason, until: *ends }
 }
 
 impl RunningOverrides {
-    /// The figures that were set for this key.
+    /// The figures that were set for this key, or for all keys.
     pub(super) fn find(&self, spec: &LimitSpec, key: &BucketKey) -> Option<RunningFigures> {
         if self.count.load(Ordering::Acquire) == 0 {
             return None;
         }
         let state = self.state.read();
-        let known = state.get(spec.name.as_str(), &stored_text(key.shown()))?;
-        let found = known.in_force.as_ref()?;
-        // A request keeps the settings with which it began. An override from other settings must not change its limit.
-        let is_same = std::ptr::eq(spec, &*found.spec)
-            || spec.key == found.spec.key && spec.counting == found.spec.counting;
-        let left = known.left();
-        let banned = left.filter(|_| known.entry.is_ban);
-        let figures = RunningFigures { figures: found.figures.clone(), banned };
-        (is_same && left != Some(Duration::ZERO)).then_some(figures)
+        let of_limit = state.known.get(spec.name.as_str())?;
+        let running = |key: &str| of_limit.get(key)?.running(spec);
+        running(&stored_text(key.shown())).or_else(|| running(ALL_KEYS))
     }
 
     /// The ask with the figures that are in force now. A settlement must use these: by the figures of its request, the
@@ -139,11 +135,13 @@ impl RunningOverrides {
     /// If the limit, its key or its algorithm has changed, the bucket no longer exists, and the ask stays unchanged.
     pub(super) fn in_force(&self, asked: &BucketAsk<'_>, now: Now) -> Ask {
         let BucketAsk { spec: before, key, ask } = *asked;
-        let running = self.find(before, key).map(|it| it.figures);
+        let running = self.find(before, key);
         let limits = self.limits.read();
         let limit = limits.get(&before.name).map_or(before, |spec| &**spec);
+        // A request that had the default plan when it took its tokens counts as one that names the plan.
         let in_plan = before.plan.as_ref().and_then(|plan| limit.of_plan(plan));
-        let spec = in_plan.map_or(limit, |spec| &**spec);
+        let in_plan = in_plan.map(|spec| LimitInPlan { spec, is_default: false });
+        let spec = in_plan.map_or(limit, |it| &**it.spec);
         let is_same = std::ptr::eq(spec, before) && !self.were_any.load(Ordering::Relaxed);
         if is_same || spec.key.sources != before.key.sources {
             return ask;
@@ -332,7 +330,7 @@ impl RunningOverrides {
     pub(super) fn list(&self) -> Vec<ListedOverride> {
         let listed = |known: &KnownOverride| ListedOverride {
             entry: Arc::clone(&known.entry),
-            figures: known.in_force.as_ref().map(|it| it.figures.clone()),
+            running: known.in_force.as_ref().and_then(|it| known.running(&it.spec)),
             left: known.left(),
         };
         self.state.read().all().map(listed).collect()
@@ -358,15 +356,19 @@ impl RunningOverrides {
         let (cost, capacity) = (dearest.unwrap_or(Cost::ONE), figures.capacity());
         let is_new = was.as_ref().is_none_or(|(was, _)| *was != entry);
         if let Some(capacity) = capacity.filter(|capacity| *capacity < cost.get())
-            && (is_new || was.is_some_and(|(_, was)| !Arc::ptr_eq(&was.spec, &spec)))
+            && (is_new || was.as_ref().is_some_and(|(_, was)| !Arc::ptr_eq(&was.spec, &spec)))
         {
             events::override_too_small(&event(&entry), capacity, cost);
         }
-        match entry.is_ban {
+        let hides = entry.one_key().is_none().then_some(&spec.figures);
+        match hides {
             // The process that bans a key logs it. The rejections before the ban lead to no other ban.
-            true => self.rejections.forget(&spec, &entry.key),
-            false if is_new => events::override_set(&event(&entry)),
-            false => {}
+            _ if entry.is_ban => self.rejections.forget(&spec, &entry.key),
+            hides if is_new => events::override_set(&event(&entry), hides),
+            Some(hides) if was.is_some_and(|(_, was)| was.spec.figures != *hides) => {
+                events::override_hides(&event(&entry), hides);
+            }
+            Some(_) | None => {}
         }
     }
 

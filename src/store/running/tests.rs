@@ -105,7 +105,7 @@ async fn redis_s_clock_steps_back_and_an_override_ends_when_it_was_to_end() {
     assert!(told.is_empty(), "nothing was set: {told:?}");
     let listed = running.list();
     assert_eq!(*listed[0].entry, moved, "it is listed by the present clock");
-    assert_eq!((listed[0].left, listed[0].figures.is_some()), (Some(Duration::from_secs(6)), true));
+    assert_eq!((listed[0].left, listed[0].running.is_some()), (Some(Duration::from_secs(6)), true));
     tokio::time::advance(Duration::from_secs(6)).await;
     running.end_expired();
     assert_eq!(found(&running, &spec, "/a"), None);
@@ -190,7 +190,7 @@ async fn words_that_say_nothing_to_the_limit_are_listed_and_not_in_force() {
     running.put_limits(&[Arc::clone(&spec)]);
     let of_other_key = RunningOverride { sources: vec!["ip".into()], ..entry("/a", "7/s", None) };
     read(&running, 1, &[of_other_key, entry("/b", "fast", None)]);
-    assert_eq!(running.list().iter().filter(|one| one.figures.is_none()).count(), 2);
+    assert_eq!(running.list().iter().filter(|one| one.running.is_none()).count(), 2);
     // A request that began with other settings finds no figures of these.
     read(&running, 2, &[entry("/a", "7/s", None)]);
     let before = LimitSpec { counting: Some(CountingKind::SlidingLog), ..(*spec).clone() };

@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::limit::time::Timestamp;
 use crate::redis::{CallError, CallKind, HashSlot, LastingFailures, Router};
+use crate::request::key::ALL_KEYS;
 use crate::store::ProcessStore;
 use crate::store::running::{MOST_BANNED, MOST_RUNNING, ReadOverrides, RunningOverride};
 
@@ -165,8 +166,9 @@ fn add(call: &mut Cmd, entry: &RunningOverride, lasts: u64, most: usize) {
     call.arg(field(&entry.limit, &entry.key)).arg(lasts).arg(text(entry)).arg(most);
 }
 
+/// The field of an override. Older versions pass over a field without a colon.
 fn field(limit: &str, key: &str) -> String {
-    format!("{limit}:{key}")
+    if key == ALL_KEYS { format!("{limit}*") } else { format!("{limit}:{key}") }
 }
 
 /// Reads a generation. Without a hash it is 0.
@@ -195,7 +197,8 @@ fn text(entry: &RunningOverride) -> String {
 }
 
 fn entry(field: &str, value: &str) -> Option<RunningOverride> {
-    let (limit, key) = field.split_once(':')?;
+    let of_all = || Some((field.strip_suffix('*')?, ALL_KEYS));
+    let (limit, key) = field.split_once(':').or_else(of_all)?;
     let (ends, json) = value.split_once(' ')?;
     let ends: u64 = ends.parse().ok()?;
     let (limit, key) = (limit.to_owned(), key.to_owned());
@@ -213,7 +216,7 @@ mod tests {
         let ends = Timestamp::from_micros(1_700_000_000_000_001);
         let wanted = WantedFigures { rate: "7/s".into(), burst: Some(9), queue: None };
         for (key, reason, ends) in
-            [("a:b|%-", Some("a \"word\" {}\n"), ends), ("", None, None), ("grüße", None, ends)]
+            [("a:b|*", Some("a \"word\" {}\n"), ends), ("", None, None), (ALL_KEYS, None, ends)]
         {
             let one = RunningOverride {
                 limit: "per-client".into(),

@@ -82,7 +82,7 @@ pub(super) struct Counting {
 }
 
 impl Counting {
-    /// The same, as the settings keep it. `None` if a limit has no rate that the file decides.
+    /// The same, as the settings keep it. `None` if Redis has the figures.
     pub(super) fn kind(&self) -> Option<CountingKind> {
         Some(match self.family {
             TokenBucket => CountingKind::TokenBucket,
@@ -90,7 +90,8 @@ impl Counting {
             FixedWindow => CountingKind::FixedWindow(self.windows.0.clone()),
             SlidingWindow => CountingKind::SlidingWindow,
             SlidingLog => CountingKind::SlidingLog,
-            Concurrency | Redisson => return None,
+            Concurrency => CountingKind::Concurrency(self.lease),
+            Redisson => return None,
         })
     }
 }

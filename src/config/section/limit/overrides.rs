@@ -65,7 +65,8 @@ pub(super) fn build(
         }
         let line = u32::try_from(item.cx.line(&key_span)).ok().and_then(NonZeroU32::new);
         let line = line.unwrap_or(NonZeroU32::MAX);
-        let spec = OverrideSpec { figures, name: name.flatten(), line };
+        let is_for_all = parts.iter().all(Part::is_any);
+        let spec = OverrideSpec { figures, is_for_all, name: name.flatten(), line };
         overrides.push(Override { parts, spec, span: key_span });
     }
     overrides

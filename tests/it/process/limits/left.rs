@@ -162,7 +162,15 @@ fn plans_overrides_and_bans_hold() {
             get(proxy.address, path, &[("x-user", user), ("x-plan", plan)])
         };
         let limit = |user: &str, plan: &str| left(&ask("/usage", user, plan), 0)["limit"].clone();
-        assert_eq!([limit("a", "free"), limit("a", "pro"), limit("vip", "pro")], [2, 50, 70]);
+        let limits = || [limit("a", "free"), limit("a", "pro"), limit("vip", "pro")];
+        assert_eq!(limits(), [2, 50, 70]);
+        let of_all = |method: &str| {
+            let fields = [("host", "localhost"), ("content-type", "application/json")];
+            let (path, body) = ("/api/limits/user/override", br#"{"rate":"9/h"}"#);
+            Connection::open(proxy.admin()).request(method, path, &fields, body).status
+        };
+        assert_eq!((of_all("PUT"), limits()), (200, [9, 50, 70].map(Value::from)));
+        assert_eq!((of_all("DELETE"), limits()), (204, [2, 50, 70].map(Value::from)));
         assert_eq!([(); 3].map(|()| ask("/use", "b", "free").status), [200, 200, 429]);
         let told = left(&ask("/usage", "b", "free"), 0);
         assert_eq!((&told["limit"], &told["reset_ms"]), (&json!(0), &Value::Null), "{told}");

@@ -7,7 +7,7 @@ use crate::support::redis::in_both_stores;
 use crate::support::tidegate::{Tidegate, program};
 
 /// Exit code, standard output, standard error.
-fn told(proxy: &Tidegate, arguments: &[&str]) -> (i32, String, String) {
+pub(super) fn told(proxy: &Tidegate, arguments: &[&str]) -> (i32, String, String) {
     let admin = format!("http://{}", proxy.admin());
     let mut command = program();
     command.arg("limits").args(arguments).args(["--admin", &admin]).current_dir("/");
@@ -16,7 +16,7 @@ fn told(proxy: &Tidegate, arguments: &[&str]) -> (i32, String, String) {
     (told.status.code().unwrap(), text(told.stdout), text(told.stderr))
 }
 
-fn done(proxy: &Tidegate, arguments: &[&str]) -> String {
+pub(super) fn done(proxy: &Tidegate, arguments: &[&str]) -> String {
     let (code, out, errors) = told(proxy, arguments);
     assert_eq!((code, errors.as_str()), (0, ""), "{arguments:?}");
     out

@@ -68,7 +68,7 @@ fn what_cannot_be_is_refused_in_plain_words() {
         ("PUT", "/user/keys/*/override?plain", fine, 422, "more than one key"),
         ("PUT", "/twice/keys/192.0.2.1/override", fine, 422, "1 of 2 values"),
         ("GET", "/dear/keys/nowhere", "", 422, "no address"),
-        ("PUT", "/slots/keys//override", fine, 422, "slots and no rate"),
+        ("PUT", "/slots/keys//override", fine, 422, "takes `limit`"),
         ("PUT", "/dear/keys/192.0.2.1/override", "{\"rate\":\"4/h\"}", 422, "takes 5 tokens"),
         (
             "PUT",
@@ -94,7 +94,7 @@ fn what_cannot_be_is_refused_in_plain_words() {
         ("PUT", OVERRIDE, "", 400, "no JSON"),
         ("PUT", OVERRIDE, "{", 400, "no JSON"),
         ("PUT", OVERRIDE, "[]", 422, "expected an object"),
-        ("PUT", OVERRIDE, "{}", 422, "`rate` is missing"),
+        ("PUT", OVERRIDE, "{}", 422, "expected `rate`"),
         ("PUT", OVERRIDE, "{\"rate\":7}", 422, "`rate` must be a text"),
         ("PUT", OVERRIDE, "{\"rate\":\"7\"}", 422, "`7` is no rate"),
         ("PUT", OVERRIDE, "{\"rate\":\"1/s\",\"burst\":-1}", 422, "`burst` must be a whole number"),

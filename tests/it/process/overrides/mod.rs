@@ -1,5 +1,6 @@
 //! Overrides that are set while the proxy runs.
 
+mod all_keys;
 mod bans;
 mod command;
 mod endpoint;

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{limited, send};
 use crate::support::browser::Browser;
-use crate::support::client::get;
+use crate::support::client::{Connection, get};
 use crate::support::proxy::Proxy;
 use crate::support::tidegate::Tidegate;
 use crate::support::wait_until;
@@ -180,6 +180,28 @@ fn a_key_is_looked_up_made_new_and_overridden_with_a_reason() {
     page.wait("#bucket", |text| text.contains("-1/s"));
     page.click("#overrides button");
     page.wait("#overrides", |text| text == "None.");
+}
+
+#[test]
+fn an_override_of_all_keys_is_shown_and_ended() {
+    let proxy = limited().start();
+    let headers = [("host", "localhost"), ("content-type", "application/json")];
+    let body = br#"{"rate":"5/h","for":"2h","reason":"incident 4711"}"#;
+    let put =
+        Connection::open(proxy.admin()).request("PUT", "/api/limits/user/override", &headers, body);
+    assert_eq!(put.status, 200);
+    let mut page = open(&proxy);
+    let listed = page.wait("#overrides", |text| text.contains("5/h"));
+    assert!(listed.contains("all keys") && listed.contains("incident 4711"), "{listed}");
+    page.fill("#limit", "user");
+    page.fill("#parts input", "b");
+    page.click("#lookup button");
+    page.wait("#bucket", |text| {
+        text.contains("5 left of 5") && text.contains("overridden for all keys")
+    });
+    page.click("#overrides button");
+    page.wait("#overrides", |text| text == "None.");
+    page.wait("#bucket", |text| text.contains("2 left of 2"));
 }
 
 #[test]
