@@ -24,7 +24,7 @@ use crate::request::key::{Token, View};
 use crate::request::method::has_lower_case;
 use crate::request::path::{AmbiguousPath, NormalPath};
 use crate::request::route::{NoRoute, PathParams};
-use crate::request::value::is_ambiguous;
+use crate::request::value::is_undecodable;
 use crate::settings::{RouteSpec, Settings};
 
 /// A request's head, as it came.
@@ -107,7 +107,7 @@ pub(crate) enum BadHead {
     /// no routes or cannot be read.
     #[error("no route for this method")]
     NeverServed(Vec<Method>),
-    /// A header by which routes are chosen can be read in two ways.
+    /// The base64 in a header by which routes are chosen cannot be decoded.
     #[error("the base64 in mcp-name or mcp-method cannot be decoded")]
     CodedName,
     /// The path can be read in two ways.
@@ -187,7 +187,7 @@ fn check<'t>(
     if has_lower_case(method) {
         return Err(BadHead::MethodCase);
     }
-    if is_ambiguous(headers, &settings.coded_conditions) {
+    if is_undecodable(headers, &settings.coded_conditions) {
         return Err(BadHead::CodedName);
     }
     let path = settings.server.path(target.path);

@@ -41,8 +41,8 @@ fn decoded(value: &[u8]) -> Option<Cow<'_, [u8]>> {
     }
 }
 
-/// Whether a value of one of these headers can be read in two ways.
-pub(crate) fn is_ambiguous(headers: &HeaderMap, names: &[HeaderName]) -> bool {
+/// Whether a value of one of these headers cannot be decoded.
+pub(crate) fn is_undecodable(headers: &HeaderMap, names: &[HeaderName]) -> bool {
     let read = |name, value: &HeaderValue| normal(name, value.as_bytes()).is_some();
     names.iter().any(|name| !headers.get_all(name).iter().all(|value| read(name, value)))
 }

@@ -103,6 +103,9 @@ pub enum KeyError {
     /// The header, cookie or query parameter can be read in two ways.
     #[error("the {} can be read in two ways", .0.title())]
     Ambiguous(KeySource),
+    /// The header's base64 cannot be decoded.
+    #[error("the base64 in the {} cannot be decoded", .0.title())]
+    Undecodable(KeySource),
     /// The body cannot be read.
     #[error("the {} cannot be read", .0.title())]
     Unreadable(KeySource),
@@ -140,7 +143,10 @@ impl KeyError {
         match self {
             Self::Token(_) | Self::Unverified { .. } => true,
             Self::Absent(source) => source.alternatives().iter().any(are_credentials),
-            Self::Repeated(_) | Self::Ambiguous(_) | Self::Unreadable(_) => false,
+            Self::Repeated(_)
+            | Self::Ambiguous(_)
+            | Self::Undecodable(_)
+            | Self::Unreadable(_) => false,
         }
     }
 
@@ -150,7 +156,10 @@ impl KeyError {
             _ if self.is_without_keys() => "no_keys",
             Self::Absent(_) => "missing_key",
             Self::Token(_) | Self::Unverified { .. } => "invalid_token",
-            Self::Repeated(_) | Self::Ambiguous(_) | Self::Unreadable(_) => "bad_key",
+            Self::Repeated(_)
+            | Self::Ambiguous(_)
+            | Self::Undecodable(_)
+            | Self::Unreadable(_) => "bad_key",
         }
     }
 }
@@ -192,6 +201,7 @@ impl KeySpec {
                 }
                 Err(PartFault::Repeated) => return Err(KeyError::Repeated(source.clone())),
                 Err(PartFault::Ambiguous) => return Err(KeyError::Ambiguous(source.clone())),
+                Err(PartFault::Undecodable) => return Err(KeyError::Undecodable(source.clone())),
                 Err(PartFault::Unreadable) => return Err(KeyError::Unreadable(source.clone())),
                 Err(PartFault::Invalid(fault)) => return Err(KeyError::Token(fault)),
             }

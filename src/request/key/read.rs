@@ -14,7 +14,7 @@ use crate::request::credentials;
 use crate::request::method::counted;
 use crate::request::name::{has_ambiguous_alias, may_be};
 use crate::request::network::ClientPrefixes;
-use crate::request::value::normal;
+use crate::request::value::{OF_MCP, normal};
 use crate::text::trim;
 
 /// The only value of a header, cookie or parameter. `None` if there is none.
@@ -48,7 +48,11 @@ impl KeySource {
             }
             Self::Header(name) => {
                 let values = request.headers.get_all(name).iter();
-                return only(values.map(|value| normal(name, value.as_bytes())), builder);
+                let read = only(values.map(|value| normal(name, value.as_bytes())), builder);
+                return read.map_err(|fault| match fault {
+                    PartFault::Ambiguous if OF_MCP.contains(name) => PartFault::Undecodable,
+                    fault => fault,
+                });
             }
             Self::Cookie(name) => return only(cookies(request.headers, name), builder),
             Self::Query(name) => return only(query(request.query, name), builder),

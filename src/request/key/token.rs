@@ -73,6 +73,8 @@ pub enum PartFault {
     Repeated,
     /// The API may or may not see the part, or may read another value in it.
     Ambiguous,
+    /// The part is a name of MCP in base64 that cannot be decoded.
+    Undecodable,
     /// The part is a field of a body that is no document of its type.
     Unreadable,
     /// The part is a claim of a token that does not verify, and such requests are refused.

@@ -90,7 +90,11 @@ impl Part {
             _ => Some(trim(value.as_bytes()).to_owned()),
         };
         let text = form.and_then(|form| String::from_utf8(form).ok()).ok_or_else(|| {
-            format!("`{value}` can be read in two ways, and requests with it are refused")
+            let fault = match source {
+                KeySource::Header(name) if value::OF_MCP.contains(name) => "cannot be decoded",
+                _ => "can be read in two ways",
+            };
+            format!("`{value}` {fault}, and requests with it are refused")
         })?;
         Ok(Self { shape: PartShape::Exact, index, text })
     }

@@ -54,7 +54,9 @@ fn an_encoded_name_is_the_same_tool_in_keys_overrides_and_exemptions() {
     assert_eq!(over_http2.get("/", &call(SEARCH)).status, 429);
     for broken in BROKEN {
         for reply in [get(proxy.address, "/", &call(broken)), over_http2.get("/", &call(broken))] {
+            let detail = reply.json()["detail"].take();
             assert_eq!(reply.status, 400, "{broken}");
+            assert_eq!(detail, "the base64 in the header `mcp-name` cannot be decoded", "{broken}");
         }
         let headers = [("mcp-method", broken), ("mcp-name", "search")];
         assert_eq!(get(proxy.address, "/", &headers).status, 400, "{broken}");
