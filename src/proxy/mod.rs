@@ -150,7 +150,7 @@ impl Proxy {
             Action::Usage { limits } => {
                 let asked = LimitedRequest { now: self.context.clock.now(), ..request };
                 let told = Box::pin(self.context.throttle.left(asked, limits, quotas)).await?;
-                left = Some(told.to_string().into_bytes().into_boxed_slice());
+                left = serde_json::to_vec(&told).ok().map(Vec::into_boxed_slice);
                 (None, None)
             }
             Action::Respond { .. } | Action::Decide => (None, None),

@@ -43,6 +43,15 @@ impl BucketLevel {
         let full_after = outcome.passes().then_some(Duration::ZERO);
         Self { remaining: 0, used: 0, at_once, held, full_after, figures: None }
     }
+
+    /// The time until a request of one token would pass, however long it may wait. `None` means never.
+    pub(crate) fn passes_in(&self) -> Option<Duration> {
+        match self.at_once {
+            Outcome::Allow => Some(Duration::ZERO),
+            Outcome::Delay(wait) => Some(wait),
+            Outcome::Reject { retry_after } => retry_after,
+        }
+    }
 }
 
 impl Store {

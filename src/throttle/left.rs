@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use super::gather::{NotCounted, applied, read_key};
 use super::quota::{Quota, Quotas};
@@ -17,20 +17,39 @@ use crate::limit::quota::QuotaFigures;
 use crate::limit::time::Timestamp;
 use crate::observe::millis_up;
 use crate::request::key::View;
-use crate::settings::{LimitSpec, RunningFigures};
+use crate::settings::{LimitSpec, OnStoreError, RunningFigures};
 use crate::store::{BucketAsk, BucketKey, BucketLevel};
 
+/// What limits leave, in the members and the order of the answer.
+#[derive(Serialize)]
+pub(crate) struct Left<'p> {
+    limits: Vec<LimitLeft<'p>>,
+    /// `Some(false)` if a store that decides on requests did not answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exact: Option<bool>,
+}
+
 /// What one limit leaves.
+#[derive(Serialize)]
 struct LimitLeft<'p> {
+    name: &'p str,
+    limit: Option<u64>,
+    remaining: Option<u64>,
+    used: u64,
+    reset_ms: Option<u64>,
+    retry_after_ms: Option<u64>,
+    window: Option<u64>,
+    unit: &'static str,
     /// The content of the `ratelimit` fields. `None` if everything passes, or if the figures are unknown.
+    #[serde(skip)]
     quota: Option<Quota<'p>>,
-    json: Value,
     /// Whether the answer comes from the store that decides on requests.
+    #[serde(skip)]
     is_exact: bool,
 }
 
 impl Throttle {
-    /// What the limits at these indexes leave to the client of this request, as JSON. The keys are the keys of the
+    /// What the limits at these indexes leave to the client of this request. The keys are the keys of the
     /// request. A limit is left out if it does not enforce, or does not count the request. `quotas` gets the same for
     /// the `ratelimit` fields.
     ///
@@ -41,7 +60,7 @@ impl Throttle {
         LimitedRequest { settings, view, now }: LimitedRequest<'_, 'p>,
         limits: &[u32],
         quotas: &mut Quotas<'p>,
-    ) -> Result<Value, Refused<'p>> {
+    ) -> Result<Left<'p>, Refused<'p>> {
         // The cost of this request does not matter. So it is not read from the request.
         let view = View { cost: Some(1), ..*view };
         let (clocks, mut asked) = (self.store.both(now), Vec::new());
@@ -66,12 +85,8 @@ impl Throttle {
         // A limit may also count this request itself. The fields show it only once.
         quotas.retain(|own| !asked.iter().any(|(spec, ..)| spec.name == own.limit.name));
         quotas.extend(left.iter().filter_map(|left| left.quota));
-        let is_exact = left.iter().all(|left| left.is_exact);
-        let limits: Vec<_> = left.into_iter().map(|left| left.json).collect();
-        Ok(match is_exact {
-            true => json!({ "limits": limits }),
-            false => json!({ "limits": limits, "exact": false }),
-        })
+        let exact = left.iter().any(|left| !left.is_exact).then_some(false);
+        Ok(Left { limits: left, exact })
     }
 
     /// What one limit leaves. `level` is `Some` if no bucket need be asked.
@@ -89,14 +104,27 @@ impl Throttle {
             None => match self.store.level(&asked, false, now).await {
                 Ok(level) => level,
                 Err(_) => {
-                    (asked, is_exact) = (self.store.without_redis(&asked), false);
-                    let here = self.store.level(&asked, true, now).await;
-                    // A bucket in this process always answers, so this is never reached.
-                    here.unwrap_or_else(|_| BucketLevel::without_bucket(Outcome::Allow))
+                    is_exact = false;
+                    match spec.on_store_error {
+                        OnStoreError::Local => {
+                            asked = self.store.without_redis(&asked);
+                            let here = self.store.level(&asked, true, now).await;
+                            // A bucket in this process always answers, so this is never reached.
+                            here.unwrap_or_else(|_| BucketLevel::without_bucket(Outcome::Allow))
+                        }
+                        // No bucket decides meanwhile: the limit is as `unlimited`, or as `0/s`.
+                        other => {
+                            asked.ask = Ask::for_one(Algorithm::Closed);
+                            BucketLevel::without_bucket(match other {
+                                OnStoreError::Reject => Decision::NEVER.outcome,
+                                _ => Outcome::Allow,
+                            })
+                        }
+                    }
                 }
             },
         };
-        let BucketLevel { remaining, used, held, full_after, figures, .. } = level;
+        let BucketLevel { remaining, used, at_once, full_after, figures, .. } = level;
         let algorithm = asked.ask.algorithm;
         // A window that is open is full again when it ends.
         let left = full_after.filter(|_| used > 0 && algorithm.has_rolling_windows());
@@ -107,23 +135,28 @@ impl Throttle {
             Some(it) => (Some(it.capacity), Some(it.window_seconds()), Some(it.window_seconds())),
         };
         // A capacity of zero means that everything passes, or that nothing does.
-        let limit = limit.filter(|limit| *limit > 0 || !held.passes());
-        let unit = said.unit;
-        let json = json!({
-            "name": spec.name.as_str(),
-            "limit": limit,
-            "remaining": limit.map(|_| remaining),
-            "used": used,
-            "reset_ms": full_after.map(millis_up),
-            "retry_after_ms": match held {
-                Outcome::Allow | Outcome::Delay(_) => Some(0),
-                Outcome::Reject { retry_after } => retry_after.map(millis_up),
-            },
-            "window": window,
-            "unit": unit.unwrap_or("requests"),
-        });
-        let quota = |burst| Quota { limit: spec, burst, window, reset, unit, remaining, outcome };
-        LimitLeft { quota: limit.map(quota), json, is_exact }
+        let limit = limit.filter(|limit| *limit > 0 || !at_once.passes());
+        let quota = |burst| Quota {
+            limit: spec,
+            burst,
+            window,
+            reset,
+            unit: said.unit,
+            remaining,
+            outcome,
+        };
+        LimitLeft {
+            name: spec.name.as_str(),
+            limit,
+            remaining: limit.map(|_| remaining),
+            used,
+            reset_ms: full_after.map(millis_up),
+            retry_after_ms: level.passes_in().map(millis_up),
+            window,
+            unit: said.unit.unwrap_or("requests"),
+            quota: limit.map(quota),
+            is_exact,
+        }
     }
 }
 

@@ -70,7 +70,7 @@ impl Admin {
                     }
                     asked => asked?,
                 };
-                (remaining, retry) = (Some(level.remaining), passes_in(level.at_once));
+                (remaining, retry) = (Some(level.remaining), level.passes_in().map(millis_up));
                 held = held_for(level.held).filter(|_| spec.wait > MaxWait::NONE);
                 reset = level.full_after.map(millis_up);
             }
@@ -170,13 +170,5 @@ fn held_for(outcome: Outcome) -> Option<u64> {
         Outcome::Allow => Some(0),
         Outcome::Delay(wait) => Some(millis_up(wait)),
         Outcome::Reject { .. } => None,
-    }
-}
-
-/// The milliseconds after which such a request would pass. `None` means never.
-fn passes_in(outcome: Outcome) -> Option<u64> {
-    match outcome {
-        Outcome::Allow | Outcome::Delay(_) => Some(0),
-        Outcome::Reject { retry_after } => retry_after.map(millis_up),
     }
 }

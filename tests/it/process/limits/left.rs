@@ -40,6 +40,10 @@ fn falls_from(value: &Value, most: u64) -> bool {
 
 const HOUR: u64 = 3_600_000;
 
+/// The members of a limit, in the order of the documents.
+const ORDER: [&str; 8] =
+    ["name", "limit", "remaining", "used", "reset_ms", "retry_after_ms", "window", "unit"];
+
 /// Nothing is taken, however often one asks.
 #[test]
 fn every_algorithm_tells_what_is_left_in_both_stores() {
@@ -63,6 +67,9 @@ fn every_algorithm_tells_what_is_left_in_both_stores() {
                 "retry_after_ms": 0, "window": 3_600, "unit": "requests",
             });
             assert_eq!(fresh.json(), json!({ "limits": [expected] }), "{store} {algorithm}");
+            let members = fresh.text();
+            let members = ORDER.map(|name| members.find(&format!("\"{name}\":")).unwrap());
+            assert!(members.is_sorted(), "{}", fresh.text());
             assert_eq!(fresh.header("content-type").unwrap(), "application/json");
             assert_eq!(fresh.header("cache-control").unwrap(), "no-store");
             assert!(fresh.header("ratelimit").unwrap().starts_with("\"budget\";r=10;t=3600"));
@@ -146,6 +153,54 @@ fn slots_and_limits_without_figures_tell_what_they_can() {
             "retry_after_ms": null, "window": null, "unit": "requests",
         });
         assert_eq!(others.json(), json!({ "limits": [closed] }), "{store}");
+    });
+}
+
+/// A request that a limit would hold does not pass now. The page, the admin endpoint and `why` say the same.
+#[test]
+fn a_limit_that_holds_requests_tells_when_the_next_one_would_go() {
+    in_both_stores(|store| {
+        for algorithm in [
+            "\"token-bucket\"\nwait = \"1h\"",
+            "\"leaky-bucket\"\nqueue = 1",
+            "\"fixed-window\"\nwait = \"1h\"",
+            // Its wait depends on the time of day: one or two hours.
+            "\"sliding-window\"\nwait = \"50m\"",
+            "\"sliding-log\"\nwait = \"1h\"",
+            "\"redisson\"\nname = \"orders\"\nwait = \"1h\"",
+        ] {
+            if store.is_empty() && algorithm.contains("redisson") {
+                continue;
+            }
+            let lines =
+                format!("key = [\"ip\"]\nrate = \"1/h\"\nalgorithm = {algorithm}");
+            let api = Upstream::echoing();
+            let proxy = telling(&api, store, &[("budget", &lines)]).start();
+            let usage = || left(&get(proxy.address, "/usage", &[]), 0);
+            let read = |path: &str| get(proxy.admin(), path, &[("host", "localhost")]).json();
+            assert_eq!(get(proxy.address, "/use", &[]).status, 200);
+            let (told, holds) = (usage(), !algorithm.contains("sliding-window"));
+            let mut held = Connection::open(proxy.address);
+            if holds {
+                assert!(falls_from(&told["retry_after_ms"], HOUR), "{store} {algorithm} {told}");
+                held.send("GET /use HTTP/1.1\r\nhost: a\r\n\r\n");
+                proxy.log.wait("throttled", |line| line["decision"] == "delayed");
+            }
+            let rejected = get(proxy.address, "/use", &[]);
+            assert_eq!(rejected.status, 429, "{store} {algorithm}");
+            let id = rejected.json()["instance"].as_str().unwrap().replace("urn:uuid:", "");
+            // The times fall while the test asks.
+            let told = [
+                usage()["retry_after_ms"].take(),
+                read("/api/limits/budget/keys/127.0.0.1")["retry_after_ms"].take(),
+                read(&format!("/api/why/{id}"))["now"]["retry_after_ms"].take(),
+                usage()["retry_after_ms"].take(),
+            ];
+            assert!(!holds || falls_from(&told[0], 2 * HOUR), "{store} {algorithm} {told:?}");
+            let told = told.map(|time| time.as_u64().unwrap());
+            assert!(told.is_sorted_by(|one, next| one >= next), "{store} {algorithm} {told:?}");
+            assert!(told[0] - told[3] < 60_000, "{store} {algorithm} {told:?}");
+        }
     });
 }
 
@@ -300,6 +355,7 @@ fn while_redis_is_away_the_process_says_what_it_knows() {
         ("local", "key = [\"ip\"]\nrate = \"10/h\""),
         ("open", "key = [\"ip\"]\nrate = \"10/h\"\non_store_error = \"allow\""),
         ("here", "key = [\"ip\"]\nrate = \"10/h\"\nscope = \"node\""),
+        ("closed", "key = [\"ip\"]\nrate = \"10/h\"\non_store_error = \"reject\""),
     ];
     let proxy = telling(&api(), &store, &limits).start();
     let mut client = Connection::open(proxy.address);
@@ -314,9 +370,16 @@ fn while_redis_is_away_the_process_says_what_it_knows() {
     assert_eq!(told.json()["exact"], false, "{}", told.text());
     assert_eq!(left(&told, 0)["remaining"], 10, "this process's own bucket is new");
     assert_eq!(left(&told, 2)["remaining"], 9, "and this one was always here");
+    for (limit, figure, retry) in [(1, Value::Null, json!(0)), (3, json!(0), Value::Null)] {
+        let told = left(&told, limit);
+        let figures = [&told["limit"], &told["remaining"], &told["retry_after_ms"]];
+        assert_eq!(figures, [&figure, &figure, &retry], "as `unlimited`, or as `0/s`");
+    }
+    assert_eq!(client.get("/use", &[]).status, 503);
     redis.resume();
     wait_until("Redis is back", || {
         let told = client.get("/usage", &[]).json();
-        told.get("exact").is_none() && told["limits"][0]["remaining"] == 9
+        // Redis may have counted the request that was answered with 503, too.
+        told.get("exact").is_none() && told["limits"][0]["remaining"].as_u64() < Some(10)
     });
 }
