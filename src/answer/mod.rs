@@ -5,7 +5,7 @@
 //! throttled clients, and `quotas` writes the `ratelimit` fields. `cors` lets pages of other origins read the answers.
 //! `protocol` and `grpc` know the form of an answer in each protocol.
 
-mod cors;
+pub(crate) mod cors;
 pub(crate) mod grpc;
 pub(crate) mod protocol;
 mod quotas;
@@ -136,7 +136,9 @@ fn explain(refusal: &Refusal<'_>, protocol: Protocol) -> OwnResponse {
         Protocol::Grpc(kind) => trailers_only(kind, grpc, &detail),
     };
     let field = match refusal {
-        Refusal::Method(allowed) if matches!(protocol, Protocol::Http(_)) => allow(allowed),
+        Refusal::Method(allowed) if matches!(protocol, Protocol::Http(_)) => {
+            listing(allowed).map(|methods| (ALLOW, methods))
+        }
         Refusal::Limits(Refused::Key { error, .. }) => credentials(error),
         Refusal::Call(fault) => fault.field.clone(),
         Refusal::Upstream(UpstreamError::Paused(left)) => {
@@ -186,10 +188,10 @@ fn problem(
     own(status, Some(kind.media_type()), body)
 }
 
-/// The field with the methods for which there is a route.
-fn allow(allowed: &[Method]) -> Option<(HeaderName, HeaderValue)> {
-    let methods: Vec<_> = allowed.iter().map(Method::as_str).collect();
-    HeaderValue::from_str(&methods.join(", ")).ok().map(|value| (ALLOW, value))
+/// The methods as the value of a field.
+fn listing(methods: &[Method]) -> Option<HeaderValue> {
+    let methods: Vec<_> = methods.iter().map(Method::as_str).collect();
+    HeaderValue::from_str(&methods.join(", ")).ok()
 }
 
 /// A JSON string.

@@ -185,8 +185,9 @@ impl<'c> Sections<'c> {
             matchers.push(matcher);
             routes.push(route);
         }
-        let mut no_route = no_route(used.indexes(&everywhere, &[]));
-        read_bodies(&mut no_route, &used.specs, plans.as_deref());
+        let not_found = Action::Respond { status: StatusCode::NOT_FOUND, body: Box::default() };
+        let mut without_route = no_route(not_found, used.indexes(&everywhere, &[]));
+        read_bodies(&mut without_route, &used.specs, plans.as_deref());
         let conditions = || matchers.iter().map(|(_, conditions)| conditions);
         let methods = conditions().flat_map(|it| it.methods.iter().cloned()).collect();
         let named = || conditions().flat_map(|it| &it.headers).map(|it| &it.0);
@@ -203,7 +204,8 @@ impl<'c> Sections<'c> {
             used: used.specs,
             plans,
             off,
-            no_route,
+            no_route: without_route,
+            preflights: no_route(Action::Preflight, SmallVec::new()),
             table: RouteTable::new(matchers),
             routes,
             jwt,
@@ -291,9 +293,8 @@ impl UsedLimits {
     }
 }
 
-/// The route of requests without a route.
-fn no_route(limits: SmallVec<[u32; 4]>) -> RouteSpec {
-    let action = Action::Respond { status: StatusCode::NOT_FOUND, body: Box::default() };
+/// A route of requests that have no route of their own.
+fn no_route(action: Action, limits: SmallVec<[u32; 4]>) -> RouteSpec {
     RouteSpec { name: NO_ROUTE.into(), action, limits, options: None }
 }
 

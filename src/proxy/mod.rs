@@ -18,6 +18,7 @@ use http_body::Body as _;
 use tokio::time::{Instant, timeout};
 
 use self::forward::Way;
+use crate::answer::cors::preflight;
 use crate::answer::protocol::Protocol;
 use crate::answer::refusal::Refusal;
 use crate::answer::{grpc, response};
@@ -153,17 +154,21 @@ impl Proxy {
                 left = serde_json::to_vec(&told).ok().map(Vec::into_boxed_slice);
                 (None, None)
             }
-            Action::Respond { .. } | Action::Decide => (None, None),
+            Action::Respond { .. } | Action::Preflight | Action::Decide => (None, None),
         };
         let RequestReading { client: address, path, found, .. } = reading;
         // The limits come before this error: a client that searches for routes is counted too.
-        found?;
+        let found = found?;
         let mut answer = match &route.action {
             // Until a restart, requests come here even if the file has no `server.listen` any more.
             Action::Decide => return Err(Refusal::NotFound),
             Action::Respond { status, body } => {
                 let kind = (!body.is_empty()).then_some(response::PLAIN_TEXT);
                 response::own(*status, kind, Bytes::clone(body)).map(ResponseBody::whole)
+            }
+            Action::Preflight => {
+                let methods = &settings.table.conditions(found).methods;
+                preflight(&exchange.head.headers, methods, record.origin()).map(ResponseBody::whole)
             }
             Action::Usage { .. } => {
                 let body = left.map(Bytes::from).unwrap_or_default();

@@ -9,6 +9,7 @@ mod strip;
 
 use std::net::IpAddr;
 
+use http::header::{ACCESS_CONTROL_REQUEST_METHOD, ORIGIN};
 use http::{HeaderMap, Method, Uri, Version};
 
 use self::fields::has_malformed_length;
@@ -76,7 +77,7 @@ pub(crate) struct RequestReading<'p, 't> {
     /// The index of the request's route in the settings. A request without a route meets the limits of `[server]` before
     /// this is its answer.
     pub(crate) found: Result<usize, NoRoute>,
-    /// The route, or that of requests without a route.
+    /// The route, or that of requests without a route, or that of preflights which the proxy answers.
     pub(crate) route: &'p RouteSpec,
 }
 
@@ -152,15 +153,26 @@ pub(crate) fn read<'p, 't>(
         Ok(path) => path,
         Err(why) => return Err(Unreadable { host: Some(host), why }),
     };
-    let RequestHead { method, version, headers, seen, sender, .. } = head;
+    let RequestHead { method, version, headers, seen, sender, goes_as_it_came, .. } = head;
     let trust = &settings.server.trust;
     let client = match sender {
         Sender::Peer(peer) => trust.client(peer, headers),
         Sender::Client(client) => client,
     };
     strip_unforwarded(authority, version, headers, seen, &client, settings);
-    let found = settings.table.find(&path, method, host.as_str(), headers);
-    let route = found.as_ref().map_or(&settings.no_route, |route| &settings.routes[*route]);
+    let find = |method: &Method| settings.table.find(&path, method, host.as_str(), headers);
+    // No API answers the preflight of a route that does not forward.
+    let answered = asked_by_preflight(settings, method, headers, goes_as_it_came)
+        .and_then(|asked| find(&asked).ok())
+        .filter(|route| settings.routes[*route].action.responds());
+    let (found, route) = match answered {
+        Some(route) => (Ok(route), &settings.preflights),
+        None => {
+            let found = find(method);
+            let route = found.as_ref().map_or(&settings.no_route, |it| &settings.routes[*it]);
+            (found, route)
+        }
+    };
     if let Ok(index) = found
         && let Some(most) = most_bytes(settings, route)
         && body_length(headers).is_some_and(|length| length > most)
@@ -169,6 +181,21 @@ pub(crate) fn read<'p, 't>(
         return Err(Unreadable { host: Some(host), why });
     }
     Ok(RequestReading { settings, host, path, query, client, found, route })
+}
+
+/// The method of the request for which a preflight asks (Fetch standard, "CORS-preflight request"). `None` for requests
+/// that are no preflights, or that another proxy answers, and without `[cors]`.
+fn asked_by_preflight(
+    settings: &Settings,
+    method: &Method,
+    headers: &HeaderMap,
+    goes_as_it_came: bool,
+) -> Option<Method> {
+    if *method != Method::OPTIONS || settings.cors.is_none() || goes_as_it_came {
+        return None;
+    }
+    let asked = headers.get(ACCESS_CONTROL_REQUEST_METHOD).filter(|_| headers.contains_key(ORIGIN));
+    Method::from_bytes(asked?.as_bytes()).ok()
 }
 
 /// Checks that the proxy and the API read the framing and the method alike, and returns the path.

@@ -43,11 +43,10 @@ impl FromStr for OriginPattern {
     /// # Errors
     /// If the text is no origin and no pattern. The error says what is wrong.
     fn from_str(text: &str) -> Result<Self, String> {
-        let none = || format!("`{text}` is no origin as in \"https://app.example.com\"");
         let (scheme, place) = match text {
             "*" => return Ok(Self::All),
             "null" => return Ok(Self::Null),
-            _ => text.split_once("://").ok_or_else(none)?,
+            _ => text.split_once("://").ok_or("it has no scheme: expected `https://` before it")?,
         };
         if let Some((end, _)) = place.split_once(['/', '?', '#']) {
             return Err(format!("an origin has no path: expected \"{scheme}://{end}\""));
@@ -56,21 +55,24 @@ impl FromStr for OriginPattern {
             Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
             _ => (place, None),
         };
-        let scheme =
-            scheme.parse::<Scheme>().map_or(String::new(), |it| it.as_str().to_lowercase());
-        if scheme.is_empty() {
-            return Err(none());
-        }
+        let named = scheme.parse::<Scheme>().ok().filter(|scheme| !scheme.as_str().is_empty());
+        let named = named.ok_or_else(|| format!("`{scheme}` is no scheme, as `https` is one"))?;
+        let scheme = named.as_str().to_lowercase();
+        let no_port = |port| format!("`{port}` is no port: expected a number up to 65535, or `*`");
         let port = match port {
             None | Some("*") => port.unwrap_or_default().to_owned(),
-            Some(port) if port.starts_with('+') => return Err(none()),
+            Some(port) if port.starts_with('+') => return Err(no_port(port)),
             // Browsers leave out the default port of the scheme.
-            Some(port) => match (&*scheme, port.parse().map_err(|_| none())?) {
+            Some(port) => match (&*scheme, port.parse().map_err(|_| no_port(port))?) {
                 ("http", 80_u16) | ("https", 443) => String::new(),
                 (_, port) => port.to_string(),
             },
         };
-        Ok(Self::Site { scheme, host: host.parse().map_err(|_| none())?, port })
+        let host = host.parse().map_err(|_| match host {
+            "*" => "`*` is no host: expected `*.` before a name, or `\"*\"` alone".to_owned(),
+            _ => format!("`{host}` is no host, as `app.example.com` or `*.example.com` is one"),
+        })?;
+        Ok(Self::Site { scheme, host, port })
     }
 }
 
@@ -157,18 +159,18 @@ mod tests {
             ("https://app.example.com/", "expected \"https://app.example.com\""),
             ("https://app.example.com:8443/a?b", "expected \"https://app.example.com:8443\""),
             ("https://app.example.com#a", "expected \"https://app.example.com\""),
-            ("app.example.com", "no origin"),
-            ("*.example.com", "no origin"),
-            ("https://*", "no origin"),
-            ("https://a.*.example.com", "no origin"),
-            ("https://a:b@example.com", "no origin"),
-            ("https://example.com:", "no origin"),
-            ("https://example.com:65536", "no origin"),
-            ("https://", "no origin"),
-            ("://a", "no origin"),
-            ("*://a", "no origin"),
-            ("NULL", "no origin"),
-            ("", "no origin"),
+            ("app.example.com", "no scheme"),
+            ("*.example.com", "no scheme"),
+            ("https://*", "`*` is no host"),
+            ("https://a.*.example.com", "`a.*.example.com` is no host"),
+            ("https://a:b@example.com", "`b@example.com` is no port"),
+            ("https://example.com:", "`` is no port"),
+            ("https://example.com:65536", "`65536` is no port"),
+            ("https://", "`` is no host"),
+            ("://a", "`` is no scheme"),
+            ("*://a", "`*` is no scheme"),
+            ("NULL", "no scheme"),
+            ("", "no scheme"),
         ] {
             let error = text.parse::<OriginPattern>().expect_err(text);
             assert!(error.contains(word), "{text}: {error}");

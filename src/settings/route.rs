@@ -74,6 +74,9 @@ pub enum Action {
         /// routes have no body.
         body: Box<Bytes>,
     },
+    /// The proxy answers the preflight of a route that does not forward. Only [`super::Settings::preflights`] has this
+    /// action.
+    Preflight,
     /// The proxy answers with what these limits leave to the client that asks.
     Usage {
         /// The indexes of the limits in [`super::Settings::used`]. The answer leaves out limits that do not enforce.
@@ -86,8 +89,13 @@ impl Action {
     pub(crate) fn upstream(&self) -> Option<usize> {
         match self {
             Self::Forward { upstream, .. } => usize::try_from(*upstream).ok(),
-            Self::Decide | Self::Respond { .. } | Self::Usage { .. } => None,
+            Self::Decide | Self::Respond { .. } | Self::Preflight | Self::Usage { .. } => None,
         }
+    }
+
+    /// Whether the proxy itself answers for this route, so that no API can answer its preflights.
+    pub(crate) fn responds(&self) -> bool {
+        matches!(self, Self::Respond { .. } | Self::Usage { .. })
     }
 }
 

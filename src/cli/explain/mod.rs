@@ -155,7 +155,7 @@ fn describe(
     let candidates = settings.table.candidates(path, host.as_str());
     match found {
         Ok(found) => {
-            describe_route(settings, route, path, text);
+            describe_route(settings, (&settings.routes[*found].name, route), path, text);
             why(settings, *found, &view.params, &candidates, text);
             if route.limits.is_empty() {
                 text.line("limits", "none: everything passes");

@@ -48,12 +48,12 @@ pub(super) fn describe_none(
 /// Says where the route's requests go.
 pub(super) fn describe_route(
     settings: &Settings,
-    route: &RouteSpec,
+    (name, route): (&str, &RouteSpec),
     path: &NormalPath<'_>,
     text: &mut Explanation,
 ) {
-    text.line("route", &route.name);
-    text.route = Some(route.name.to_string());
+    text.line("route", name);
+    text.route = Some(name.to_owned());
     match &route.action {
         Action::Respond { status, .. } => {
             let status = status.as_u16();
@@ -69,6 +69,10 @@ pub(super) fn describe_route(
                 format_args!("200 with what is left of {limits}, if the limits allow"),
             );
             text.status = Some(200);
+        }
+        Action::Preflight => {
+            text.line("answer", "204 to the preflight of this route, which is not counted");
+            text.status = Some(204);
         }
         Action::Decide => text.line("upstream", "none: another proxy asks, and forwards it"),
         Action::Forward { upstream, rewrite } => {

@@ -44,9 +44,9 @@ pub(super) fn describe_token(
     let (fate, sentence) = match &reading {
         TokenReading::Absent => ("absent", "none: `missing` decides".to_owned()),
         TokenReading::Refused(PartFault::Repeated) => ("repeated", "it is there twice".to_owned()),
-        TokenReading::Refused(PartFault::Ambiguous | PartFault::Undecodable | PartFault::Unreadable) => {
-            ("ambiguous", "it can be read in two ways".to_owned())
-        }
+        TokenReading::Refused(
+            PartFault::Ambiguous | PartFault::Undecodable | PartFault::Unreadable,
+        ) => ("ambiguous", "it can be read in two ways".to_owned()),
         TokenReading::Refused(PartFault::Invalid(fault)) => {
             ("invalid", format!("does not verify: {fault}"))
         }

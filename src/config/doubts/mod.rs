@@ -41,6 +41,7 @@ impl Sections<'_> {
         self.addresses_in_headers();
         self.goals_without_meaning();
         self.counted_preflights();
+        self.preflights_without_route();
         if self.is_server_right {
             self.sources_without_values();
         }

@@ -10,6 +10,8 @@ use crate::config::section::limit::LimitDraft;
 use crate::config::section::route::{RouteDraft, UsedLimit};
 use crate::limit::Mode;
 use crate::request::key::{KeySource, Missing};
+use crate::request::path::NormalPath;
+use crate::settings::Action;
 
 impl Sections<'_> {
     /// Warns of limits that count preflights, or refuse them because a preflight lacks a part of the key.
@@ -21,10 +23,10 @@ impl Sections<'_> {
         // If a route takes only preflights, its limits are meant for them.
         let own = self.routes.iter().filter(|it| it.conditions.methods == [Method::OPTIONS]);
         let own: HashSet<_> = own.filter_map(path).collect();
-        // A preflight has none of the page's headers.
         let routes = self.routes.iter().filter(|route| {
-            route.conditions.allow_method(&Method::OPTIONS)
-                && route.conditions.headers.is_empty()
+            takes_preflights(route)
+                // The proxy answers these preflights before any limit.
+                && !route.action.as_ref().is_some_and(Action::responds)
                 && path(route).is_none_or(|path| !own.contains(&path))
         });
         let mut told = HashSet::new();
@@ -52,6 +54,38 @@ impl Sections<'_> {
             }
         }
     }
+
+    /// Warns of routes whose preflights no route takes. They get 404 or 405, and no page learns why.
+    pub(super) fn preflights_without_route(&self) {
+        let is_plain = |method: &Method| matches!(*method, Method::GET | Method::HEAD);
+        for route in self.routes.iter().filter(|_| self.cors.is_some() && self.has_all_routes) {
+            let (Some(pattern), Some(action)) = (&route.pattern, &route.action) else { continue };
+            let Ok(path) = NormalPath::parse(pattern.as_str(), true) else { continue };
+            let fits = |other: &RouteDraft| {
+                takes_preflights(other)
+                    && other.pattern.as_ref().is_some_and(|it| it.matches(&path))
+            };
+            // Most pages read an API without a preflight.
+            let needs_none = !action.responds() && route.conditions.methods.iter().all(is_plain);
+            if needs_none || self.routes.iter().any(fits) {
+                continue;
+            }
+            let expected = match action.responds() {
+                true => "expected no `headers` in this route: a preflight has none of them",
+                false => "expected `OPTIONS` in its `methods`, or a route for `OPTIONS` alone",
+            };
+            let title =
+                "no route takes preflights of this path: pages of other origins cannot use it";
+            self.cx.warning(&route.path_span, title, expected);
+        }
+    }
+}
+
+/// Whether a preflight of the route's path may come to this route. A preflight has none of the page's headers.
+fn takes_preflights(route: &RouteDraft) -> bool {
+    let responds = route.action.as_ref().is_some_and(Action::responds);
+    route.conditions.headers.is_empty()
+        && (responds || route.conditions.allow_method(&Method::OPTIONS))
 }
 
 /// Whether a preflight lacks this part of a key. A preflight has no credentials, and none of the headers that the page

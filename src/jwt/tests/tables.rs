@@ -139,7 +139,9 @@ fn the_token_is_where_its_table_says() {
         let found = match Tokens::new(&place(source)).read(None, &headers, at(NOW)) {
             TokenReading::Absent => "absent",
             TokenReading::Refused(PartFault::Repeated) => "repeated",
-            TokenReading::Refused(PartFault::Ambiguous | PartFault::Unreadable) => "ambiguous",
+            TokenReading::Refused(
+                PartFault::Ambiguous | PartFault::Undecodable | PartFault::Unreadable,
+            ) => "ambiguous",
             TokenReading::Refused(PartFault::Invalid(_)) => "refused",
             TokenReading::Ignored(_) => "invalid",
             TokenReading::Verified(_) => "verified",

@@ -143,10 +143,9 @@ impl KeyError {
         match self {
             Self::Token(_) | Self::Unverified { .. } => true,
             Self::Absent(source) => source.alternatives().iter().any(are_credentials),
-            Self::Repeated(_)
-            | Self::Ambiguous(_)
-            | Self::Undecodable(_)
-            | Self::Unreadable(_) => false,
+            Self::Repeated(_) | Self::Ambiguous(_) | Self::Undecodable(_) | Self::Unreadable(_) => {
+                false
+            }
         }
     }
 
@@ -156,10 +155,9 @@ impl KeyError {
             _ if self.is_without_keys() => "no_keys",
             Self::Absent(_) => "missing_key",
             Self::Token(_) | Self::Unverified { .. } => "invalid_token",
-            Self::Repeated(_)
-            | Self::Ambiguous(_)
-            | Self::Undecodable(_)
-            | Self::Unreadable(_) => "bad_key",
+            Self::Repeated(_) | Self::Ambiguous(_) | Self::Undecodable(_) | Self::Unreadable(_) => {
+                "bad_key"
+            }
         }
     }
 }

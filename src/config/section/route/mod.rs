@@ -273,9 +273,10 @@ fn index_in(names: &Names<'_>, item: &Item<'_>, kind: &str, expected: &str) -> O
 
 /// Reads `response_rate`: the bytes of a response in a second.
 fn response_rate(item: &Item<'_>) -> Option<NonZeroU64> {
-    item.parse("expected bytes a second, as in \"1MB/s\" or \"64KiB/s\"", |text| {
-        let rate = text.strip_suffix("/s").and_then(size).ok_or(Wrong::Expected)?;
-        NonZeroU64::new(rate).ok_or_else(|| Wrong::other("expected more than zero"))
+    let expected = "expected a whole number with `B/s`, `KB/s`, `KiB/s`, `MB/s`, `MiB/s`, `GB/s` or `GiB/s`, from \"1B/s\" to \"17179869183GiB/s\"";
+    item.parse(expected, |text| {
+        let rate = text.strip_suffix("/s").and_then(size).and_then(NonZeroU64::new);
+        rate.ok_or(Wrong::Expected)
     })
 }
 

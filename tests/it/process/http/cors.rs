@@ -248,6 +248,68 @@ fn a_reload_changes_who_may_read() {
     assert_eq!(line["changed"][0], "cors.origins [https://one.test] -> [https://two.test]");
 }
 
+/// No API is there that could answer the browser's question. A preflight has no key, and takes nothing.
+#[test]
+fn a_preflight_of_a_route_that_responds_is_answered_and_not_counted() {
+    let api = Upstream::echoing();
+    let proxy = Proxy::to(&api)
+        .server("limits = [\"all\"]")
+        .limit("all", "key = []\nrate = \"5/h\"")
+        .limit("user", "key = [\"header:x-api-key\"]\nrate = \"1/h\"\nmissing = \"reject\"")
+        .route("path = \"/{*rest}\"")
+        .route("path = \"/usage\"\nmethods = [\"GET\", \"HEAD\"]\nrespond = { usage = [\"user\"] }\nlimits = [\"user\"]")
+        .route("path = \"/said\"\nrespond = { status = 404 }\nresponse_headers = { set = { x-a = \"1\" } }")
+        .section(&format!("[cors]\norigins = [\"{APP}\"]\ncredentials = true"))
+        .start();
+    let asks = |method: &'static str| {
+        [
+            ("access-control-request-method", method),
+            ("access-control-request-headers", "x-api-key,x-b"),
+        ]
+    };
+    let told = |reply: &Reply| {
+        ["origin", "credentials", "methods", "headers"]
+            .map(|name| reply.header(&format!("access-control-allow-{name}")))
+            .map(Option::unwrap_or_default)
+    };
+    let mut over_http2 = Client::open(proxy.address);
+    for (path, method, methods) in
+        [("/usage", "GET", "GET, HEAD"), ("/usage", "HEAD", "GET, HEAD"), ("/said", "PUT", "PUT")]
+    {
+        for (origin, allowed) in [(APP, true), ("https://evil.example", false)] {
+            let headers = [&asks(method)[..], &[("origin", origin)]].concat();
+            for reply in [
+                Connection::open(proxy.address).request("OPTIONS", path, &headers, b""),
+                over_http2.begin("OPTIONS", path, &headers).reply(),
+            ] {
+                let expected = match allowed {
+                    true => [APP, "true", methods, "x-api-key,x-b"],
+                    false => [""; 4],
+                };
+                assert_eq!((reply.status, told(&reply)), (204, expected.map(str::to_owned)));
+                assert_eq!(reply.header("vary").as_deref(), Some("origin"));
+                let age = reply.header("access-control-max-age");
+                assert_eq!(age.as_deref(), allowed.then_some("600"), "{path} {origin}");
+                assert_eq!(reply.header("ratelimit"), None);
+            }
+        }
+    }
+    // What is no preflight of such a route counts as every request does.
+    let ask = |path: &str, headers: &[(&str, &str)]| {
+        Connection::open(proxy.address).request("OPTIONS", path, headers, b"").status
+    };
+    let origin = ("origin", APP);
+    assert_eq!(ask("/usage", &[origin]), 200, "no preflight, and of the API's route");
+    assert_eq!(ask("/usage", &[asks("GET")[0]]), 200, "no page asks");
+    assert_eq!(ask("/usage", &[origin, asks("POST")[0]]), 200, "the API takes this method");
+    assert_eq!(ask("/api", &[origin, asks("GET")[0]]), 200);
+    assert_eq!(api.requests().len(), 4);
+    let key = [origin, ("x-api-key", "a")];
+    assert_eq!(["/said", "/said"].map(|path| get(proxy.address, path, &key).status), [404, 429]);
+    let usage = get(proxy.address, "/usage", &key);
+    assert_eq!((usage.status, told(&usage)[0].as_str()), (200, APP));
+}
+
 /// What a page is for: thirteen limiters had the fault that it sees a network error in place of "try again in 12 s".
 #[test]
 fn a_browser_shows_a_page_the_429_and_its_wait() {
@@ -270,6 +332,9 @@ fn a_browser_shows_a_page_the_429_and_its_wait() {
             "page",
             "key = [\"header:origin\"]\nrate = \"1/h\"\nexempt = { method = [\"OPTIONS\"] }",
         )
+        .limit("keyed", "key = [\"header:x-api-key\"]\nrate = \"9/h\"\nmissing = \"reject\"")
+        .route("path = \"/{*rest}\"\nlimits = [\"page\"]")
+        .route("path = \"/usage\"\nmethods = [\"GET\"]\nrespond = { usage = [\"keyed\"] }\nlimits = [\"keyed\"]")
         .section(&format!(
             "[cors]\norigins = [\"http://app.localhost:{port}\", \"http://*.apps.localhost:*\"]"
         ))
@@ -282,6 +347,11 @@ fn a_browser_shows_a_page_the_429_and_its_wait() {
         proxy.address
     );
     let title = "Request cannot be satisfied as assigned quota has been exceeded";
+    let usage = format!(
+        "fetch('http://{}/usage', {{ headers: {{ 'x-api-key': 'a' }} }}).then(async (it) => \
+         (await it.json()).limits[0].limit, (error) => error.name)",
+        proxy.address
+    );
     for (host, second) in [
         ("app.localhost", json!([429, title, true, true])),
         ("one.apps.localhost", json!([429, title, true, true])),
@@ -291,6 +361,8 @@ fn a_browser_shows_a_page_the_429_and_its_wait() {
         page.wait("#there", |text| text == "there");
         assert_eq!(page.js(&fetch), json!([200, "", true, false]), "{host}");
         assert_eq!(page.js(&fetch), second, "{host}");
+        let left = if second[0] == 429 { json!(9) } else { json!("TypeError") };
+        assert_eq!(page.js(&usage), left, "{host}");
     }
     let preflights = api.requests().iter().filter(|got| got.line.starts_with("OPTIONS")).count();
     assert!(preflights >= 3, "{preflights}");

@@ -172,8 +172,7 @@ fn a_limit_that_holds_requests_tells_when_the_next_one_would_go() {
             if store.is_empty() && algorithm.contains("redisson") {
                 continue;
             }
-            let lines =
-                format!("key = [\"ip\"]\nrate = \"1/h\"\nalgorithm = {algorithm}");
+            let lines = format!("key = [\"ip\"]\nrate = \"1/h\"\nalgorithm = {algorithm}");
             let api = Upstream::echoing();
             let proxy = telling(&api, store, &[("budget", &lines)]).start();
             let usage = || left(&get(proxy.address, "/usage", &[]), 0);

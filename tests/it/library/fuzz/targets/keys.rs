@@ -43,7 +43,9 @@ pub(super) fn check(input: &[u8]) {
             // Two values, or one with two meanings, are never a key.
             assert!(matches!(
                 key(&spec(missing), &parts),
-                None | Some(Err(KeyError::Repeated(_) | KeyError::Ambiguous(_) | KeyError::Undecodable(_)))
+                None | Some(Err(KeyError::Repeated(_)
+                    | KeyError::Ambiguous(_)
+                    | KeyError::Undecodable(_)))
             ));
         }
         return;
@@ -200,7 +202,10 @@ fn no_second_bucket(spec: &KeySpec, parts: &Parts<'_>, key: &Key) {
     let is_refused_or_the_same =
         |parts: &Parts<'_>, invented: &dyn std::fmt::Debug| match key_of_all(spec, parts) {
             Ok(found) => assert_eq!(found.as_ref(), Some(key), "{invented:?}"),
-            Err(error) => assert!(matches!(error, KeyError::Repeated(_) | KeyError::Ambiguous(_) | KeyError::Undecodable(_))),
+            Err(error) => assert!(matches!(
+                error,
+                KeyError::Repeated(_) | KeyError::Ambiguous(_) | KeyError::Undecodable(_)
+            )),
         };
     for source in spec.sources.iter().flat_map(alternatives) {
         match source {
