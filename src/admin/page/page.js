@@ -54,7 +54,9 @@ function showLimits() {
     badge.className = `badge ${limit.mode}`;
     badge.textContent = limit.mode;
     key.textContent = limit.key.join(", ") || "all requests";
-    const most = limit.burst === null ? null : limit.algorithm === "concurrency" ? `${limit.burst} at once` : `burst ${limit.burst}`;
+    // The rate of a window says its count.
+    const sizes = { "token-bucket": `burst ${limit.burst}`, "leaky-bucket": `queue ${limit.burst - 1}`, concurrency: `${limit.burst} at once` };
+    const most = limit.burst === null ? null : sizes[limit.algorithm];
     figures.textContent = [limit.rate, most, limit.waiting ? `${limit.waiting} wait` : null, ...Object.entries(limit.plans ?? {}).map((plan) => plan.join(" "))].filter(Boolean).join(", ");
     DECISIONS.forEach(({ name }, at) => {
       fill(numbers[at], limit[`${name}_per_second`]);

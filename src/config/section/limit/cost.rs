@@ -247,12 +247,18 @@ impl CostBounds {
         let Some((burst, span)) = self.bursts.iter().find(|(burst, _)| cost > *burst) else {
             return;
         };
+        let size = match self.family {
+            None | Some(Family::TokenBucket) => "the burst",
+            Some(Family::LeakyBucket) => "the queue and one",
+            Some(Family::Concurrency) => "the slots",
+            Some(_) => "the count",
+        };
         match span {
             None => {
-                item.reject(format!("expected at most the burst, {burst}: more can never be paid"))
+                item.reject(format!("expected at most {size}, {burst}: more can never be paid"))
             }
             Some(span) => item
-                .reject(format!("expected at most the burst of all figures, here {burst}"))
+                .reject(format!("expected at most {size} of all figures, here {burst}"))
                 .related(span, "more can never be paid here"),
         };
     }
