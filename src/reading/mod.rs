@@ -160,15 +160,12 @@ pub(crate) fn read<'p, 't>(
         Sender::Client(client) => client,
     };
     strip_unforwarded(authority, version, headers, seen, &client, settings);
-    let find = |method: &Method| settings.table.find(&path, method, host.as_str(), headers);
-    // No API answers the preflight of a route that does not forward.
-    let answered = asked_by_preflight(settings, method, headers, goes_as_it_came)
-        .and_then(|asked| find(&asked).ok())
-        .filter(|route| settings.routes[*route].action.responds());
-    let (found, route) = match answered {
+    let asked = asked_by_preflight(settings, method, headers).filter(|_| !goes_as_it_came);
+    let own = asked.and_then(|asked| responding(settings, &path, host.as_str(), &asked));
+    let (found, route) = match own {
         Some(route) => (Ok(route), &settings.preflights),
         None => {
-            let found = find(method);
+            let found = settings.table.find(&path, method, host.as_str(), headers);
             let route = found.as_ref().map_or(&settings.no_route, |it| &settings.routes[*it]);
             (found, route)
         }
@@ -184,18 +181,38 @@ pub(crate) fn read<'p, 't>(
 }
 
 /// The method of the request for which a preflight asks (Fetch standard, "CORS-preflight request"). `None` for requests
-/// that are no preflights, or that another proxy answers, and without `[cors]`.
-fn asked_by_preflight(
-    settings: &Settings,
-    method: &Method,
-    headers: &HeaderMap,
-    goes_as_it_came: bool,
-) -> Option<Method> {
-    if *method != Method::OPTIONS || settings.cors.is_none() || goes_as_it_came {
+/// that are no preflights, and without `[cors]`.
+fn asked_by_preflight(settings: &Settings, method: &Method, headers: &HeaderMap) -> Option<Method> {
+    if *method != Method::OPTIONS || settings.cors.is_none() {
         return None;
     }
     let asked = headers.get(ACCESS_CONTROL_REQUEST_METHOD).filter(|_| headers.contains_key(ORIGIN));
     Method::from_bytes(asked?.as_bytes()).ok()
+}
+
+/// The first route that may take a request, if the proxy answers the request itself whatever its headers are. Otherwise
+/// an API has to say whether a page may send the request.
+fn responding(
+    settings: &Settings,
+    path: &NormalPath<'_>,
+    host: &str,
+    method: &Method,
+) -> Option<usize> {
+    let mut first = None;
+    for route in settings.table.candidates(path, host) {
+        let conditions = settings.table.conditions(route);
+        if !conditions.allow_method(method) {
+            continue;
+        }
+        if !settings.routes[route].action.responds() {
+            return None;
+        }
+        first = first.or(Some(route));
+        if conditions.headers.is_empty() {
+            break;
+        }
+    }
+    first
 }
 
 /// Checks that the proxy and the API read the framing and the method alike, and returns the path.

@@ -24,10 +24,7 @@ impl Sections<'_> {
         let own = self.routes.iter().filter(|it| it.conditions.methods == [Method::OPTIONS]);
         let own: HashSet<_> = own.filter_map(path).collect();
         let routes = self.routes.iter().filter(|route| {
-            takes_preflights(route)
-                // The proxy answers these preflights before any limit.
-                && !route.action.as_ref().is_some_and(Action::responds)
-                && path(route).is_none_or(|path| !own.contains(&path))
+            takes_preflights(route) && path(route).is_none_or(|path| !own.contains(&path))
         });
         let mut told = HashSet::new();
         for UsedLimit { limit: index, span, .. } in
@@ -55,8 +52,9 @@ impl Sections<'_> {
         }
     }
 
-    /// Warns of routes whose preflights no route takes. They get 404 or 405, and no page learns why.
+    /// Warns of an API's routes whose preflights no route takes. They get 404 or 405, and no page learns why.
     pub(super) fn preflights_without_route(&self) {
+        // Most pages read an API without a preflight.
         let is_plain = |method: &Method| matches!(*method, Method::GET | Method::HEAD);
         for route in self.routes.iter().filter(|_| self.cors.is_some() && self.has_all_routes) {
             let (Some(pattern), Some(action)) = (&route.pattern, &route.action) else { continue };
@@ -65,27 +63,26 @@ impl Sections<'_> {
                 takes_preflights(other)
                     && other.pattern.as_ref().is_some_and(|it| it.matches(&path))
             };
-            // Most pages read an API without a preflight.
-            let needs_none = !action.responds() && route.conditions.methods.iter().all(is_plain);
-            if needs_none || self.routes.iter().any(fits) {
-                continue;
+            let methods = &route.conditions.methods;
+            if !action.responds()
+                && (methods.is_empty() || !methods.iter().all(is_plain))
+                && !self.routes.iter().any(fits)
+            {
+                let title = "no route takes preflights of this path: pages of other origins cannot send what needs one";
+                let expected =
+                    "expected `OPTIONS` in its `methods`, or a route for `OPTIONS` alone";
+                self.cx.warning(&route.path_span, title, expected);
             }
-            let expected = match action.responds() {
-                true => "expected no `headers` in this route: a preflight has none of them",
-                false => "expected `OPTIONS` in its `methods`, or a route for `OPTIONS` alone",
-            };
-            let title =
-                "no route takes preflights of this path: pages of other origins cannot use it";
-            self.cx.warning(&route.path_span, title, expected);
         }
     }
 }
 
-/// Whether a preflight of the route's path may come to this route. A preflight has none of the page's headers.
+/// Whether preflights for an API come to this route. They have none of the page's headers. A preflight of a route that
+/// responds is answered before any limit.
 fn takes_preflights(route: &RouteDraft) -> bool {
-    let responds = route.action.as_ref().is_some_and(Action::responds);
     route.conditions.headers.is_empty()
-        && (responds || route.conditions.allow_method(&Method::OPTIONS))
+        && route.conditions.allow_method(&Method::OPTIONS)
+        && !route.action.as_ref().is_some_and(Action::responds)
 }
 
 /// Whether a preflight lacks this part of a key. A preflight has no credentials, and none of the headers that the page

@@ -254,11 +254,13 @@ fn a_preflight_of_a_route_that_responds_is_answered_and_not_counted() {
     let api = Upstream::echoing();
     let proxy = Proxy::to(&api)
         .server("limits = [\"all\"]")
-        .limit("all", "key = []\nrate = \"5/h\"")
+        .limit("all", "key = []\nrate = \"6/h\"")
         .limit("user", "key = [\"header:x-api-key\"]\nrate = \"1/h\"\nmissing = \"reject\"")
         .route("path = \"/{*rest}\"")
         .route("path = \"/usage\"\nmethods = [\"GET\", \"HEAD\"]\nrespond = { usage = [\"user\"] }\nlimits = [\"user\"]")
         .route("path = \"/said\"\nrespond = { status = 404 }\nresponse_headers = { set = { x-a = \"1\" } }")
+        .route("path = \"/mixed\"\nheaders = { x-b = \"1\" }")
+        .route("path = \"/mixed\"\nrespond = { status = 404 }")
         .section(&format!("[cors]\norigins = [\"{APP}\"]\ncredentials = true"))
         .start();
     let asks = |method: &'static str| {
@@ -303,6 +305,7 @@ fn a_preflight_of_a_route_that_responds_is_answered_and_not_counted() {
     assert_eq!(ask("/usage", &[asks("GET")[0]]), 200, "no page asks");
     assert_eq!(ask("/usage", &[origin, asks("POST")[0]]), 200, "the API takes this method");
     assert_eq!(ask("/api", &[origin, asks("GET")[0]]), 200);
+    assert_eq!(ask("/mixed", &[origin, asks("GET")[0]]), 404, "the API may get this request");
     assert_eq!(api.requests().len(), 4);
     let key = [origin, ("x-api-key", "a")];
     assert_eq!(["/said", "/said"].map(|path| get(proxy.address, path, &key).status), [404, 429]);
