@@ -14,7 +14,7 @@ use crate::replay::report::{counted, length, printable};
 #[rustfmt::skip]
 const LINES: [(&str, &[&str], &str); 12] = [
     ("rejected", &["{/time} with status {/status}", ", request ID {/request_id}"], ""),
-    ("id", &["{/id}"], ""),
+    ("id", &["{/id}", " (asked: {/processes}", "; {/note}", ")"], ""),
     ("request", &["{/method} {/path}", " from {/client}", ", route {/route}"], ""),
     ("limit", &["{/limit}", ": {/rate}", ", burst {/burst}"], ""),
     ("figures", &["of the {/figures/of}", ": {/figures/file}", ", line {/figures/line}", ", reason: {/figures/reason}",
@@ -41,7 +41,8 @@ const CHANGES: [&str; 4] = [
 /// Explain why a request was rejected: which limit, whose key, by which figures, and what would have let it pass.
 ///
 /// Each answer to a throttled client names its ID (`instance` of the body). So does the line `throttled` of the log.
-/// A proxy keeps its last 10,000 rejections, and of one key the last 50.
+/// A proxy keeps its last 10,000 rejections, and of one key the last 50. If several proxies share Redis, any of them asks
+/// the others.
 #[derive(Args, Clone, Debug)]
 pub(super) struct Why {
     /// The ID of the rejection, or the request's own `request_id`

@@ -154,10 +154,14 @@ impl<'p> RequestLimit<'p> {
     /// already has one. An operator who closes the limit for all keys bans nobody. What a full table's shared bucket
     /// refuses is the fault of others. One refused call is one rejection of each key.
     pub(super) fn may_be_banned(&self) -> bool {
+        let is_set = match self.of {
+            FiguresOf::Override(_) => true,
+            FiguresOf::AllKeys => self.is_closed(),
+            FiguresOf::Limit | FiguresOf::Plan(_) => false,
+        };
         self.claim.spec.ban.is_some()
             && !self.is_repeated
-            && !matches!(self.of, FiguresOf::Override(_))
-            && !(self.of == FiguresOf::AllKeys && self.is_closed())
+            && !is_set
             && self.claim.decider() != Some(Decider::Shared)
     }
 

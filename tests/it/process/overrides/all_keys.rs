@@ -136,7 +136,7 @@ fn why_and_the_page_s_facts_name_it() {
     assert_eq!((&figures["of"], &figures["file"]), (&json!("override"), &Value::Null));
     let url = format!("http://{}", proxy.admin());
     let text = program().args(["why", &id, "--admin", &url]).output().unwrap().stdout;
-    assert!(String::from_utf8(text).unwrap().contains("of override"));
+    assert!(String::from_utf8(text).unwrap().contains("of the override"));
 }
 
 #[test]
