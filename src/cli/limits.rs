@@ -131,7 +131,7 @@ pub(super) fn limits(limits: &LimitsArgs) -> CommandResult {
             let limit = set.named.limit(&all)?;
             let path = set.named.path(limit, "/override")?;
             let doubt = set.named.doubt(limit);
-            let body = json!({
+            let mut body = json!({
                 "rate": set.rate,
                 "limit": set.limit_at_once,
                 "burst": set.burst,
@@ -139,6 +139,8 @@ pub(super) fn limits(limits: &LimitsArgs) -> CommandResult {
                 "for": set.lasts,
                 "reason": set.reason,
             });
+            // An older proxy refuses fields that it does not know.
+            body.as_object_mut().into_iter().for_each(|it| it.retain(|_, value| !value.is_null()));
             let set = client.json(&Method::PUT, &path, Some(&body.to_string()))?;
             let until = set["until"].as_str().unwrap_or("it is reset");
             let burst = match &set["burst"] {
