@@ -130,10 +130,8 @@ impl Process {
     }
 
     /// Says to the other processes that share Redis which configuration file is in force.
-    pub(crate) fn tell_versions(&self) {
-        self.store
-            .fleet
-            .set_versions(&self.config.news().file_version(), env!("CARGO_PKG_VERSION"));
+    pub(crate) fn tell_file(&self) {
+        *self.store.fleet.file.lock() = self.config.news().text.version();
     }
 
     /// The time of day.

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::Admin;
-use super::status::{self, rounded};
+use super::status::{self, MOST, rounded};
 use crate::clock::every;
 use crate::store::{FleetAnswers, FleetMember, FleetWord};
 
@@ -26,63 +26,57 @@ const INTEREST: Duration = Duration::from_secs(10);
 /// The ID of the question for reports. All processes ask it together.
 const REPORTS: &str = "reports";
 
-/// The most keys that are listed.
-const MOST_KEYS: usize = 200;
+const AWAY: &str =
+    "the other processes cannot be asked: Redis does not answer, or too many questions are open";
 
 impl Admin {
     /// Reports to the other processes that share Redis, and answers what they ask, for as long as the process runs.
     pub(crate) async fn attend_fleet(self: Arc<Self>) {
         let words = &self.process.store.fleet;
-        let Some(mut questions) = words.questions() else { return };
-        let mut tick = every(PERIOD);
+        let (mut questions, mut tick) = (words.asked.subscribe(), every(PERIOD));
         let (mut reported, mut rejected, mut answered) = (None::<Instant>, 0, String::new());
         loop {
             let question = tokio::select! {
-                question = questions.recv() => question,
+                question = questions.recv() => question.ok(),
                 _ = tick.tick() => None,
             };
-            let is_wanted = match question {
-                Some(FleetWord { id, .. }) if id == REPORTS => true,
-                Some(FleetWord { id, text }) => {
+            match question {
+                Some(FleetWord { id, text }) if id != REPORTS => {
+                    // A question comes each half second while it is open. The first one is answered at once.
                     if replace(&mut answered, id.clone()) != id {
                         let admin = Arc::clone(&self);
                         tokio::spawn(async move {
                             let text = admin.why_for_others(&text).await;
-                            admin.process.store.fleet.say(FleetWord { id, text });
+                            _ = admin.process.store.fleet.said.send(FleetWord { id, text });
                         });
                     }
-                    false
+                    continue;
                 }
+                Some(_) => {}
                 None => {
                     let now = self.pulse.readings()[2].reading.rejected();
-                    replace(&mut rejected, now) != now
+                    if replace(&mut rejected, now) == now {
+                        continue;
+                    }
                 }
-            };
-            // A question comes each half second while it is open. The first one is answered at once.
-            if is_wanted && reported.is_none_or(|at| at.elapsed() >= PERIOD) {
+            }
+            if reported.is_none_or(|at| at.elapsed() >= PERIOD) {
                 reported = Some(Instant::now());
-                let text = status::report(&self).to_string();
-                words.say(FleetWord { id: REPORTS.to_owned(), text });
+                let (id, text) = (REPORTS.to_owned(), status::report(&self).to_string());
+                _ = words.said.send(FleetWord { id, text });
             }
         }
     }
 
     /// What all processes report. A process that does not answer within a second has no figures.
     pub(super) async fn fleet(&self) -> Value {
-        let mut own = status::report(self);
-        own["here"] = true.into();
         let question = FleetWord { id: REPORTS.to_owned(), text: String::new() };
-        let (FleetAnswers { answers, silent }, note) = self.ask_fleet(question, INTEREST).await;
-        let reports = answers.iter().map(|(member, text)| {
-            let report = serde_json::from_str(text).ok().filter(Value::is_object);
-            report.unwrap_or_else(|| without_report(member))
-        });
-        let silent: Vec<_> = silent.iter().map(without_report).collect();
-        let others = reports.chain(silent).map(|mut report| {
-            report["here"] = false.into();
-            report
-        });
-        let mut processes: Vec<_> = [own].into_iter().chain(others).collect();
+        let (answers, note) = self.ask_fleet(question, INTEREST).await;
+        let reports = answers.iter().map(report_of).chain([status::report(self)]);
+        let mut processes: Vec<_> = reports.collect();
+        for (index, process) in processes.iter_mut().enumerate() {
+            process["here"] = (index == answers.len()).into();
+        }
         processes.sort_by_key(|process| process["name"].to_string());
         let rejected = merged(&mut processes);
         mark_odd(&mut processes);
@@ -102,40 +96,35 @@ impl Admin {
         question: FleetWord,
         lasts: Duration,
     ) -> (FleetAnswers, Option<String>) {
-        let up = self.process.store.counters().redis_up;
-        let asked = match up {
+        let asked = match self.process.store.counters().redis_up {
             // This process is alone.
             None => return Default::default(),
             Some(true) => self.store().await.ask_fleet(&question, lasts).await.ok(),
             Some(false) => None,
         };
-        let Some(asked) = asked else {
-            let note = "the other processes cannot be asked, because Redis does not answer";
-            return (FleetAnswers::default(), Some(note.to_owned()));
-        };
-        let note = silent_note(&asked.silent);
+        let Some(asked) = asked else { return (Vec::new(), Some(AWAY.to_owned())) };
+        let silent = asked.iter().filter(|(_, answer)| answer.is_none());
+        let silent: Vec<_> = silent.map(|(member, _)| member.name()).collect();
+        let note = (!silent.is_empty()).then(|| {
+            format!(
+                "no answer within a second from {}: stopped, busy, or a version that cannot be asked",
+                silent.join(", ")
+            )
+        });
         (asked, note)
     }
 }
 
-/// A sentence about processes that have not answered. `None` if there are none.
-fn silent_note(silent: &[FleetMember]) -> Option<String> {
-    let names: Vec<_> = silent.iter().map(FleetMember::name).collect();
-    (!names.is_empty()).then(|| {
-        format!(
-            "no answer within a second from {}: stopped, busy, or a version that cannot be asked",
-            names.join(", ")
-        )
-    })
-}
-
-/// What is known of a process without its report.
-fn without_report(member: &FleetMember) -> Value {
+/// The report of another process, or what is known of it without a report.
+fn report_of((member, answer): &(FleetMember, Option<String>)) -> Value {
+    let report = answer.as_ref().and_then(|answer| serde_json::from_str(answer).ok());
     let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
-    json!({
-        "name": member.name(), "version": some(&member.program), "since": null,
-        "config_version": some(&member.file), "requests": null, "requests_per_second": null,
-        "rejected_per_second": null, "store": null,
+    report.filter(Value::is_object).unwrap_or_else(|| {
+        json!({
+            "name": member.name(), "version": some(&member.program), "since": null,
+            "config_version": some(&member.file), "requests": null, "requests_per_second": null,
+            "rejected_per_second": null, "store": null,
+        })
     })
 }
 
@@ -144,29 +133,24 @@ fn merged(processes: &mut [Value]) -> Vec<Value> {
     let mut keys = BTreeMap::<_, Value>::new();
     for process in processes {
         let reported = process.as_object_mut().and_then(|report| report.remove("rejected"));
-        for key in reported.iter().filter_map(Value::as_array).flatten() {
+        let Some(Value::Array(reported)) = reported else { continue };
+        for mut key in reported {
+            key["processes"] = 1.into();
             let id = (key["limit"].to_string(), key["lookup"].to_string());
-            let sum = keys.entry(id).or_insert_with(|| {
-                let mut sum = key.clone();
-                (sum["count"], sum["at_most_over"]) = (0.into(), 0.into());
-                (sum["per_second"], sum["processes"]) = (0.0.into(), 0.into());
-                sum
-            });
-            for name in ["count", "at_most_over"] {
-                sum[name] = [&*sum, key]
-                    .map(|it| it[name].as_u64().unwrap_or_default())
-                    .iter()
-                    .sum::<u64>()
-                    .into();
+            if let Some(others) = keys.get(&id) {
+                for name in ["count", "at_most_over", "processes"] {
+                    let counts = [others, &key].map(|it| it[name].as_u64().unwrap_or_default());
+                    key[name] = counts.iter().sum::<u64>().into();
+                }
+                let rates = [others, &key].map(|it| it["per_second"].as_f64().unwrap_or_default());
+                key["per_second"] = rounded(rates.iter().sum()).into();
             }
-            let rates = [&*sum, key].map(|it| it["per_second"].as_f64().unwrap_or_default());
-            sum["per_second"] = rounded(rates.iter().sum()).into();
-            sum["processes"] = (sum["processes"].as_u64().unwrap_or_default() + 1).into();
+            keys.insert(id, key);
         }
     }
     let mut keys: Vec<_> = keys.into_values().collect();
     keys.sort_by_key(|key| Reverse(key["count"].as_u64()));
-    keys.truncate(MOST_KEYS);
+    keys.truncate(MOST);
     keys
 }
 

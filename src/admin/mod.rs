@@ -119,18 +119,17 @@ impl Admin {
             return answered.unwrap_or_else(|ApiProblem(status, why)| problem(status, &why));
         }
         let method = request.method();
-        if let ["", "api", "why", path @ ..] = path.as_slice() {
-            if !matches!(*method, Method::GET | Method::HEAD) {
-                return only("GET, HEAD");
+        let is_read = matches!(*method, Method::GET | Method::HEAD);
+        match path.as_slice() {
+            ["", "api", "why", ..] | ["", "api", "fleet"] if !is_read => return only("GET, HEAD"),
+            ["", "api", "why", path @ ..] => {
+                let answered = self.why(path, uri.query()).await;
+                return answered.unwrap_or_else(|ApiProblem(status, why)| problem(status, &why));
             }
-            let answered = self.why(path, uri.query()).await;
-            return answered.unwrap_or_else(|ApiProblem(status, why)| problem(status, &why));
-        }
-        if uri.path() == "/api/fleet" && matches!(*method, Method::GET | Method::HEAD) {
-            return answer_json(&self.fleet().await);
+            ["", "api", "fleet"] => return answer_json(&self.fleet().await),
+            _ => {}
         }
         match uri.path() {
-            "/api/fleet" => only("GET, HEAD"),
             "/" => read_only(method, || page::page(StatusCode::OK)),
             "/healthz" => read_only(method, || text(StatusCode::OK, "ok\n")),
             "/readyz" => read_only(method, || self.ready()),

@@ -84,11 +84,6 @@ impl ConfigNews {
         self.loads.iter().rev().find(|load| **load <= at).copied()
     }
 
-    /// A short name of what the file in force says, the same on each machine.
-    pub(crate) fn file_version(&self) -> String {
-        self.text.version()
-    }
-
     /// The line of a limit, or of its plan, in the file in force.
     pub(crate) fn line_of(&self, limit: &str, plan: Option<&str>) -> Option<usize> {
         match plan {

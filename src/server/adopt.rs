@@ -90,7 +90,7 @@ impl Supervisor {
         }
         let changes = config::Changes { changed, restart };
         self.process.config.reloaded(loaded.text, changes, self.process.wall());
-        self.process.tell_versions();
+        self.process.tell_file();
     }
 
     /// Sets the parts of the process that all workers share to these settings, at the start and at each reload. The workers get

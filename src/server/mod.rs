@@ -146,7 +146,7 @@ impl Supervisor {
         }
         process.clock.anchor();
         process.config.started(start.file.clone(), start.loaded.text, process.wall());
-        process.tell_versions();
+        process.tell_file();
         let certificates = certificates(&settings)?;
         let sockets = sockets::open(&settings, &certificates, workers, start.inherited)?;
         let first = adopt::published(settings.clone(), certificates, None);

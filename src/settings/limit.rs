@@ -157,6 +157,11 @@ impl LimitSpec {
         self.plans.iter().find(|spec| spec.plan.as_ref() == Some(plan))
     }
 
+    /// The limit with the figures of this plan, as [`LimitSpec::choose`] needs it.
+    pub(crate) fn in_plan(&self, plan: &Name, is_default: bool) -> Option<LimitInPlan<'_>> {
+        Some(LimitInPlan { spec: self.of_plan(plan)?, is_default })
+    }
+
     /// The windows of other lengths in which a request counts that is decided by `decides`: this limit, or one of its
     /// plans.
     pub(crate) fn windows_beside(&self, decides: &Self) -> impl Iterator<Item = &Arc<Self>> {
@@ -175,7 +180,7 @@ impl LimitSpec {
     ) -> ChosenFigures<'f, 'p> {
         let in_file = self.overrides.find(key);
         let (for_all, for_key) = match running {
-            Some(it) if it.of == RunningOf::AllKeys => (Some(&it.figures), None),
+            Some(it) if it.is_for_all => (Some(&it.figures), None),
             running => (None, running.map(|it| &it.figures)),
         };
         let of_file = in_file.filter(|it| for_all.is_none() || !it.is_for_all);
@@ -231,28 +236,10 @@ pub(crate) struct LimitInPlan<'p> {
 #[derive(Clone, Debug)]
 pub(crate) struct RunningFigures {
     pub(crate) figures: Figures,
-    pub(crate) of: RunningOf,
-}
-
-/// What an override that was set while the process runs is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RunningOf {
-    /// For the one key.
-    Key,
-    /// For the one key. It is a ban, which still lasts for this time.
-    Ban(Duration),
-    /// For all keys of the limit.
-    AllKeys,
-}
-
-impl RunningFigures {
+    /// Whether it is for all keys of the limit. Otherwise it is for one.
+    pub(crate) is_for_all: bool,
     /// How long the ban still lasts. `None` if the override is not a ban.
-    pub(crate) fn banned(&self) -> Option<Duration> {
-        match self.of {
-            RunningOf::Ban(left) => Some(left),
-            RunningOf::Key | RunningOf::AllKeys => None,
-        }
-    }
+    pub(crate) banned: Option<Duration>,
 }
 
 /// The figures by which a limit counts a request.
@@ -378,22 +365,15 @@ mod tests {
             settings(&text).limits.remove(0)
         };
         let key = Key::of([Some(&b"b"[..]), Some(b"192.0.2.1")]);
-        let running = |of| {
-            let of_key = Algorithm::Closed;
-            let figures = if of == RunningOf::AllKeys {
-                Figures::Unlimited
-            } else {
-                Figures::Limited(of_key)
-            };
-            RunningFigures { figures, of }
-        };
+        let of_key = Figures::Limited(Algorithm::Closed);
+        let one = RunningFigures { figures: of_key, is_for_all: false, banned: None };
+        let all = RunningFigures { figures: Figures::Unlimited, is_for_all: true, banned: None };
+        let (one, all) = (Some(&one), Some(&all));
         let (none, any) = ("", "{ key = [\"*\", \"*\"], rate = \"2/s\" }");
         let (of_user, of_network) = (
             "{ key = [\"b\", \"*\"], rate = \"4/s\" }",
             "{ key = [\"*\", \"192.0.2.0/24\"], rate = \"4/s\" }",
         );
-        let (all, one) = (RunningOf::AllKeys, RunningOf::Key);
-        let ban = RunningOf::Ban(Duration::from_secs(1));
         let (named, default) = (Some(false), Some(true));
         for (overrides, plan, set, expected) in [
             (none, None, None, "1/s"),
@@ -401,24 +381,21 @@ mod tests {
             (none, named, None, "3/s"),
             (any, named, None, "2/s"),
             (of_user, named, None, "4/s"),
-            (of_user, named, Some(one), "0/s"),
-            (none, None, Some(all), "unlimited"),
-            (none, default, Some(all), "unlimited"),
-            (none, named, Some(all), "3/s"),
-            (any, None, Some(all), "unlimited"),
-            (any, default, Some(all), "unlimited"),
-            (any, named, Some(all), "3/s"),
-            (of_user, None, Some(all), "4/s"),
-            (of_network, named, Some(all), "4/s"),
-            (any, named, Some(one), "0/s"),
-            (any, named, Some(ban), "0/s"),
+            (of_user, named, one, "0/s"),
+            (none, None, all, "unlimited"),
+            (none, default, all, "unlimited"),
+            (none, named, all, "3/s"),
+            (any, None, all, "unlimited"),
+            (any, default, all, "unlimited"),
+            (any, named, all, "3/s"),
+            (of_user, None, all, "4/s"),
+            (of_network, named, all, "4/s"),
+            (any, named, one, "0/s"),
         ] {
             let spec = file(overrides);
-            let in_plan = spec.of_plan(&Name::new("pro").unwrap());
-            let in_plan =
-                in_plan.zip(plan).map(|(spec, is_default)| LimitInPlan { spec, is_default });
-            let set = set.map(running);
-            let chosen = spec.choose(&key, in_plan, set.as_ref());
+            let pro = Name::new("pro").unwrap();
+            let in_plan = plan.and_then(|is_default| spec.in_plan(&pro, is_default));
+            let chosen = spec.choose(&key, in_plan, set);
             let found = chosen.figures.rate().unwrap();
             assert_eq!(found, expected, "{overrides}, {plan:?}, {set:?}");
             let of = match expected {

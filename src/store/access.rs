@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::timeout;
 
 use super::bucket::{BucketAsk, KeyLocation};
-use super::fleet::{FleetAnswers, FleetWord, PATIENCE, PAUSE};
+use super::fleet::{FleetAnswers, FleetWord};
 use super::known::KnownRefusals;
 use super::name::BucketKey;
 use super::process::ProcessStore;
 use super::queue::QueueId;
 use super::running::RunningOverride;
-use super::script::{FleetWant, Redis};
+use super::script::Redis;
 use crate::limit::Scope;
 use crate::limit::algorithm::{Difference, Receipt, Settlement};
 use crate::limit::bucket::BucketReceipt;
@@ -23,7 +23,7 @@ use crate::limit::decide::Ask;
 use crate::limit::decision::Decision;
 use crate::limit::key::Key;
 use crate::limit::time::{Now, Timestamp};
-use crate::redis::{CallError, CallKind};
+use crate::redis::CallError;
 use crate::settings::{KeyDisplay, LimitSpec, RunningFigures, StoreSpec};
 
 /// One worker's access to the buckets. Every `now` is a time by the process's clock, which never steps.
@@ -244,35 +244,10 @@ impl Store {
         question: &FleetWord,
         lasts: Duration,
     ) -> Result<FleetAnswers, CallError> {
-        let Some(redis) = &self.redis else { return Ok(FleetAnswers::default()) };
-        let until = Instant::now() + PATIENCE;
-        let asks = FleetWant::Ask(question, lasts);
-        let seen = redis.fleet.call(CallKind::Awaited, asks, until).await?;
-        if !seen.has_room {
-            return Err(CallError::Nonsense);
+        match &self.redis {
+            None => Ok(FleetAnswers::new()),
+            Some(redis) => redis.fleet.ask(question, lasts).await,
         }
-        let others = seen.living.into_iter().filter(|it| !redis.fleet.is_own(it));
-        let (mut silent, older): (Vec<_>, Vec<_>) =
-            others.partition(|member| !member.program.is_empty());
-        let mut answers = Vec::new();
-        while !silent.is_empty() {
-            let said = redis.fleet.said(&question.id, &silent, until + PAUSE).await?;
-            let asked = std::mem::take(&mut silent).into_iter().zip(said);
-            for (member, text) in asked {
-                match text {
-                    Some(text) => answers.push((member, text)),
-                    None => silent.push(member),
-                }
-            }
-            if Instant::now() >= until {
-                break;
-            }
-            if !silent.is_empty() {
-                sleep(PAUSE).await;
-            }
-        }
-        silent.extend(older);
-        Ok(FleetAnswers { answers, silent })
     }
 
     /// Redis, if it holds the ask's bucket.

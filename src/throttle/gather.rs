@@ -19,9 +19,7 @@ use crate::plans::{PlanRule, RequestPlan};
 use crate::request::body_length;
 use crate::request::key::{KeyError, View};
 use crate::request::name::has_ambiguous_alias;
-use crate::settings::{
-    ChosenFigures, CostSpec, Figures, FiguresOf, LimitInPlan, LimitSpec, RunningFigures,
-};
+use crate::settings::{ChosenFigures, CostSpec, Figures, FiguresOf, LimitSpec, RunningFigures};
 use crate::store::{BucketKey, Claim, Store};
 
 /// Gathers the limits of `specs` that apply to this request now. A limit whose figures let everything pass is left out.
@@ -104,10 +102,7 @@ impl<'f, 'p: 'f> AppliedLimit<'f, 'p> {
         request: &View<'_>,
         now: Now,
     ) -> Result<Self, NotCounted<'p>> {
-        let in_plan = plan.and_then(|plan| {
-            let (spec, is_default) = (limit.of_plan(plan.name?)?, plan.is_default);
-            Some(LimitInPlan { spec, is_default })
-        });
+        let in_plan = plan.and_then(|plan| limit.in_plan(plan.name?, plan.is_default));
         let ChosenFigures { figures, of, key_name } = limit.choose(key, in_plan, running);
         let algorithm = figures.at(now);
         let candidate = limit.candidate.as_ref().filter(|_| of == FiguresOf::Limit);
@@ -230,7 +225,7 @@ fn apply<'p>(
         limits.push(RequestLimit::of(Claim::new(store, spec, key, ask)));
         if let Some(limit) = limits.last_mut() {
             (limit.key_name, limit.of) = (key_name, of);
-            if let Some(banned) = running.and_then(|running| running.banned()) {
+            if let Some(banned) = running.and_then(|running| running.banned) {
                 limit.is_banned = true;
                 limit.claim.refuse(Some(banned));
             }

@@ -17,7 +17,7 @@ use crate::limit::quota::QuotaFigures;
 use crate::limit::time::Timestamp;
 use crate::observe::millis_up;
 use crate::request::key::View;
-use crate::settings::{LimitSpec, OnStoreError, RunningFigures};
+use crate::settings::{LimitSpec, OnStoreError};
 use crate::store::{BucketAsk, BucketKey, BucketLevel};
 
 /// What limits leave, in the members and the order of the answer.
@@ -71,7 +71,7 @@ impl Throttle {
                 let running = self.store.running_figures(limit, &key);
                 let (rule, of) = (settings.plans.as_deref(), running.as_ref());
                 let applied = applied(limit, key.plain(), rule, of, &view, clocks)?;
-                let banned = of.and_then(RunningFigures::banned);
+                let banned = of.and_then(|of| of.banned);
                 Ok((applied.spec, key, of_figures(applied.algorithm, banned)))
             });
             match read {

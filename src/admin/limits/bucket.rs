@@ -15,12 +15,19 @@ use crate::observe::{events, millis_up};
 use crate::redis::CallError;
 use crate::request::key::ALL_KEYS;
 use crate::request::overrides::KeyOverrides;
-use crate::settings::{Figures, FiguresOf, LimitInPlan, LimitSpec, OnStoreError, Settings};
+use crate::settings::{Figures, FiguresOf, LimitSpec, OnStoreError, Settings};
 use crate::store::{BucketAsk, BucketKey, ListedOverride};
 
-/// See [`Admin::figures`].
-pub(in crate::admin) type FoundFigures =
-    (Figures, Option<Name>, Option<&'static str>, Option<ListedOverride>);
+/// The figures of a key.
+pub(in crate::admin) struct FoundFigures {
+    pub(in crate::admin) figures: Figures,
+    /// The plan that has the figures.
+    pub(in crate::admin) plan: Option<Name>,
+    /// What is said if requests of this key may have other figures.
+    pub(in crate::admin) note: Option<&'static str>,
+    /// The override that was set for the key, or that of all keys if it has the figures.
+    pub(in crate::admin) running: Option<ListedOverride>,
+}
 
 /// What is said of a bucket whose requests may have any plan.
 const NO_PLAN: &str =
@@ -28,7 +35,7 @@ const NO_PLAN: &str =
 
 impl Admin {
     /// The tokens that a bucket has left, its figures, and when it is full again.
-    pub(in crate::admin) async fn bucket(
+    pub(super) async fn bucket(
         &self,
         settings: &Settings,
         spec: &LimitSpec,
@@ -38,10 +45,10 @@ impl Admin {
         self.bucket_under(found, spec, key, &bucket).await
     }
 
-    /// The same under figures that were found in another way.
+    /// The same under these figures.
     pub(in crate::admin) async fn bucket_under(
         &self,
-        (figures, plan, note, running): FoundFigures,
+        FoundFigures { figures, plan, note, running }: FoundFigures,
         spec: &LimitSpec,
         key: &AskedKey,
         bucket: &BucketKey,
@@ -101,7 +108,7 @@ impl Admin {
         key: &AskedKey,
     ) -> Result<AdminResponse, ApiProblem> {
         let bucket = &key_of(settings, spec, key)?;
-        let figures = [&self.figures(settings, spec, key).0, &spec.figures];
+        let figures = [&self.figures(settings, spec, key).figures, &spec.figures];
         let mut algorithms = figures.into_iter().filter_map(|figures| figures.at(self.clocks()));
         if let Some(algorithm) = algorithms.find(|algorithm| *algorithm != Algorithm::Closed) {
             let store = self.store().await;
@@ -116,9 +123,13 @@ impl Admin {
         Ok(done())
     }
 
-    /// The figures that are in force for a key now, the plan that has them, a note if requests of this key may have
-    /// other figures, and the override that was set for the key, or that of all keys if it has the figures.
-    fn figures(&self, settings: &Settings, spec: &LimitSpec, key: &AskedKey) -> FoundFigures {
+    /// The figures that are in force for a key now.
+    pub(in crate::admin) fn figures(
+        &self,
+        settings: &Settings,
+        spec: &LimitSpec,
+        key: &AskedKey,
+    ) -> FoundFigures {
         let [of_key, for_all] =
             [&key.text, ALL_KEYS].map(|text| self.listed(spec.name.as_str(), text));
         let running = [&of_key, &for_all].into_iter().find_map(|it| it.as_ref()?.running.clone());
@@ -131,20 +142,23 @@ impl Admin {
             }
             None => Some((None, false)),
         };
-        let in_plan = plan.and_then(|(name, is_default)| {
-            Some(LimitInPlan { spec: spec.of_plan(name?)?, is_default })
-        });
+        let in_plan = plan.and_then(|(name, is_default)| spec.in_plan(name?, is_default));
         let chosen = spec.choose(plain, in_plan, running.as_ref());
         let is_unknown = plan.is_none() && !matches!(chosen.of, FiguresOf::Override(_));
         let running = of_key.or(for_all.filter(|_| chosen.of == FiguresOf::AllKeys));
         let note = is_unknown.then_some(NO_PLAN);
-        (chosen.figures.clone(), chosen.of.plan().cloned(), note, running)
+        let (figures, plan) = (chosen.figures.clone(), chosen.of.plan().cloned());
+        FoundFigures { figures, plan, note, running }
     }
 }
 
 /// The key of the bucket. The name of a Redisson limiter has the plain values. The overrides in proxy.toml have plain
 /// values, too.
-fn key_of(settings: &Settings, spec: &LimitSpec, key: &AskedKey) -> Result<BucketKey, ApiProblem> {
+pub(in crate::admin) fn key_of(
+    settings: &Settings,
+    spec: &LimitSpec,
+    key: &AskedKey,
+) -> Result<BucketKey, ApiProblem> {
     let says_plan = settings.plans.as_ref().is_some_and(|it| it.by.sources == spec.key.sources);
     match &key.plain {
         Some(plain) if spec.limiter.is_some() => Ok(plain.clone().into()),

@@ -13,7 +13,7 @@ use crate::store::stored_text;
 #[derive(Clone, Debug)]
 pub(in crate::admin) struct AskedKey {
     /// The key with plain values. `None` if the path has hashes of them.
-    pub(in crate::admin) plain: Option<Key>,
+    pub(super) plain: Option<Key>,
     /// The key by which the stores know the bucket: hashed if the limit or `log.keys` says so.
     pub(in crate::admin) shown: Key,
     /// The text of `shown`, or a hash of this text if it is long. An override is stored under it.

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+pub(super) use self::fleet::report;
 use super::Admin;
 use crate::limit::time::Timestamp;
 use crate::observe::events::date_and_time;
@@ -23,8 +24,9 @@ use crate::observe::{millis, top_keys};
 use crate::redis::ClusterServer;
 use crate::worker::Process;
 
-/// The most entries of a list that grows with the configuration file. Only the busiest entries are listed.
-const MOST: usize = 200;
+/// The most entries of a list that grows with the configuration file, or with the keys. Only the busiest entries are
+/// listed.
+pub(super) const MOST: usize = 200;
 
 /// What is counted at one moment.
 pub(super) struct ProcessReading {
@@ -60,13 +62,6 @@ struct StatusFacts<'s> {
 /// The status at a moment.
 pub(super) fn build(admin: &Admin, now: &ProcessReading) -> Value {
     StatusFacts::new(admin, now, &admin.pulse.readings()).status()
-}
-
-/// What the process tells of itself to the others that share its store.
-pub(super) fn report(admin: &Admin) -> Value {
-    let settings = Arc::clone(&admin.published.borrow().settings);
-    let now = ProcessReading::now(&admin.process);
-    StatusFacts::new(admin, &now, &admin.pulse.readings()).report(&settings)
 }
 
 /// The alarms at the last reading.

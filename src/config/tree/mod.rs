@@ -31,7 +31,7 @@ impl FileText {
     /// A short name of what the file and the command line say: if they say the same, the name is the same on each
     /// machine. Comments and secrets do not count, nor does where a process listens: several on one machine listen at
     /// several addresses.
-    pub(super) fn version(&self) -> String {
+    pub(crate) fn version(&self) -> String {
         let mut said = self.tree(&|_| None);
         said.forget_addresses();
         let digest = Sha256::digest(said.text());

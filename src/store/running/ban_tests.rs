@@ -49,7 +49,7 @@ fn invent(running: &RunningOverrides, spec: &Arc<LimitSpec>, from: IpAddr) -> us
 fn banned(running: &RunningOverrides, spec: &LimitSpec, path: &str) -> Option<Duration> {
     let found = running.find(spec, &key(path))?;
     assert_eq!(found.figures.to_string(), "0/s");
-    found.banned()
+    found.banned
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::limit::time::Timestamp;
 use crate::request::key::ALL_KEYS;
-use crate::settings::{Figures, LimitSpec, RunningFigures, RunningOf, WantedFigures};
+use crate::settings::{Figures, LimitSpec, RunningFigures, WantedFigures};
 
 /// The most overrides that run at once. Each process reads all of them when one changes.
 pub(crate) const MOST_RUNNING: usize = 1_000;
@@ -92,13 +92,11 @@ impl KnownOverride {
         let is_same = std::ptr::eq(spec, &*found.spec)
             || spec.key == found.spec.key && spec.counting == found.spec.counting;
         let left = self.left();
-        let of = match left {
-            _ if self.entry.one_key().is_none() => RunningOf::AllKeys,
-            Some(left) if self.entry.is_ban => RunningOf::Ban(left),
-            Some(_) | None => RunningOf::Key,
-        };
-        let is_running = is_same && left != Some(Duration::ZERO);
-        is_running.then(|| RunningFigures { figures: found.figures.clone(), of })
+        (is_same && left != Some(Duration::ZERO)).then(|| RunningFigures {
+            figures: found.figures.clone(),
+            is_for_all: self.entry.one_key().is_none(),
+            banned: left.filter(|_| self.entry.is_ban),
+        })
     }
 
     /// How long it still lasts. `None`: until an operator resets it.

@@ -32,7 +32,7 @@ use crate::limit::rate::Cost;
 use crate::limit::time::{Now, Timestamp};
 use crate::observe::events::{self, OverrideEvent};
 use crate::request::key::ALL_KEYS;
-use crate::settings::{CostSpec, LimitInPlan, LimitSpec, RunningFigures};
+use crate::settings::{CostSpec, LimitSpec, RunningFigures};
 use crate::store::bucket::BucketAsk;
 use crate::store::name::{BucketKey, bounded, stored_text};
 
@@ -139,8 +139,7 @@ impl RunningOverrides {
         let limits = self.limits.read();
         let limit = limits.get(&before.name).map_or(before, |spec| &**spec);
         // A request that had the default plan when it took its tokens counts as one that names the plan.
-        let in_plan = before.plan.as_ref().and_then(|plan| limit.of_plan(plan));
-        let in_plan = in_plan.map(|spec| LimitInPlan { spec, is_default: false });
+        let in_plan = before.plan.as_ref().and_then(|plan| limit.in_plan(plan, false));
         let spec = in_plan.map_or(limit, |it| &**it.spec);
         let is_same = std::ptr::eq(spec, before) && !self.were_any.load(Ordering::Relaxed);
         if is_same || spec.key.sources != before.key.sources {

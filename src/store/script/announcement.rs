@@ -5,17 +5,18 @@
 //! renews the lease, and gives it back when the process ends. If it does not, the others say so.
 
 use std::collections::{BTreeMap, HashMap};
+use std::mem::replace;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use redis::{FromRedisValue, Script, Value};
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::observe::{events, host};
 use crate::redis::{CallError, CallKind, HashSlot, LastingFailures, Router};
 use crate::store::ProcessStore;
-use crate::store::fleet::{FleetMember, FleetWord};
+use crate::store::fleet::{FleetAnswers, FleetMember, FleetWord};
 use crate::store::process::LEASE;
 
 pub(super) static SCRIPT: LazyLock<Script> =
@@ -31,6 +32,12 @@ const NAMES: u32 = 4;
 /// A process is gone if its lease is over at so many announcements in a row. After an outage of Redis the others may not
 /// have announced themselves again yet.
 const LOOKS: u32 = 8;
+
+/// How long a process waits for the answers of the others.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The time between two looks for answers.
+const ANSWER_PAUSE: Duration = Duration::from_millis(50);
 
 /// How long an answer to a question of another process stays in Redis. A process that stops has no figures after this
 /// time, and is gone when its lease is over.
@@ -62,8 +69,7 @@ pub(in crate::store) struct FleetCalls {
 }
 
 /// What a call of the script wants.
-#[derive(Clone, Copy)]
-pub(in crate::store) enum FleetWant<'w> {
+enum FleetWant<'w> {
     /// The process ends.
     Leave,
     /// To be counted.
@@ -75,10 +81,10 @@ pub(in crate::store) enum FleetWant<'w> {
 }
 
 /// The script's answer.
-pub(in crate::store) struct FleetSeen {
+struct FleetSeen {
     held: u64,
-    pub(in crate::store) has_room: bool,
-    pub(in crate::store) living: Vec<FleetMember>,
+    has_room: bool,
+    living: Vec<FleetMember>,
     asked: Vec<FleetWord>,
     /// The names of the processes whose lease is over.
     ended: Vec<String>,
@@ -99,8 +105,7 @@ impl Announcement {
         task.abort();
         if calls.router.nodes.is_up(calls.slot) {
             // If this fails, the lease ends by itself.
-            let _ =
-                calls.call(CallKind::Background, FleetWant::Leave, Instant::now() + LEASE).await;
+            let _ = calls.call(FleetWant::Leave, calls.router.deadline()).await;
         }
     }
 }
@@ -117,26 +122,18 @@ impl FleetCalls {
         Self { router, shared, slot, keys, answers: fleet, own }
     }
 
-    pub(in crate::store) fn is_own(&self, member: &FleetMember) -> bool {
-        member.id == self.own
-    }
-
-    /// Calls the script, and waits at most until `latest`.
-    pub(in crate::store) async fn call(
-        &self,
-        kind: CallKind,
-        want: FleetWant<'_>,
-        latest: Instant,
-    ) -> Result<FleetSeen, CallError> {
+    async fn call(&self, want: FleetWant<'_>, deadline: Instant) -> Result<FleetSeen, CallError> {
         let lease = if matches!(want, FleetWant::Leave) { Duration::ZERO } else { LEASE };
         let names = matches!(want, FleetWant::Names | FleetWant::Ask(..));
         let mut call = redis::cmd("EVALSHA");
         call.arg(SCRIPT.get_hash()).arg(self.keys.len()).arg(&self.keys).arg(&self.own);
-        call.arg(micros(lease)).arg(self.shared.fleet.versions()).arg(u8::from(names));
+        let versions = format!("{} {}", self.shared.fleet.file.lock(), env!("CARGO_PKG_VERSION"));
+        call.arg(micros(lease)).arg(versions).arg(u8::from(names));
+        let mut kind = CallKind::Background;
         if let FleetWant::Ask(FleetWord { id, text }, lasts) = want {
             call.arg(id).arg(micros(lasts)).arg(text);
+            kind = CallKind::Awaited;
         }
-        let deadline = latest.min(self.router.deadline());
         match self.router.call(kind, self.slot, &call, read, deadline).await {
             Err(CallError::Redis(error)) if error.code() == Some("WRONGTYPE") => {
                 Err(CallError::OTHER_TYPE)
@@ -145,28 +142,51 @@ impl FleetCalls {
         }
     }
 
+    /// See [`Store::ask_fleet`](crate::store::Store::ask_fleet).
+    pub(in crate::store) async fn ask(
+        &self,
+        question: &FleetWord,
+        lasts: Duration,
+    ) -> Result<FleetAnswers, CallError> {
+        let until = Instant::now() + PATIENCE;
+        let by = |latest: Instant| latest.min(self.router.deadline());
+        let seen = self.call(FleetWant::Ask(question, lasts), by(until)).await?;
+        if !seen.has_room {
+            return Err(CallError::Nonsense);
+        }
+        let others = seen.living.into_iter().filter(|it| it.id != self.own);
+        let mut others: FleetAnswers = others.map(|it| (it, None)).collect();
+        loop {
+            let is_open = |(member, answer): &&mut (FleetMember, Option<String>)| {
+                answer.is_none() && !member.program.is_empty()
+            };
+            let open: Vec<_> = others.iter_mut().filter(is_open).collect();
+            if open.is_empty() {
+                return Ok(others);
+            }
+            let mut call = redis::cmd("MGET");
+            for (member, _) in &open {
+                call.arg(self.answer_key(&question.id, &member.id));
+            }
+            let read = |answer| Vec::from_redis_value(answer).ok();
+            let deadline = by(until + ANSWER_PAUSE);
+            let said =
+                self.router.call(CallKind::Awaited, self.slot, &call, read, deadline).await?;
+            open.into_iter().zip(said).for_each(|((_, answer), said)| *answer = said);
+            if Instant::now() >= until {
+                return Ok(others);
+            }
+            sleep(ANSWER_PAUSE).await;
+        }
+    }
+
     /// Writes the answer of this process to a question.
     async fn say(&self, word: &FleetWord) -> Result<(), CallError> {
         let mut call = redis::cmd("SET");
         call.arg(self.answer_key(&word.id, &self.own)).arg(&word.text);
         call.arg("PX").arg(KEPT.as_millis().to_string());
-        self.router
-            .call(CallKind::Background, self.slot, &call, |_| Some(()), self.router.deadline())
-            .await
-    }
-
-    /// The answers of these processes to a question, as far as they are there.
-    pub(in crate::store) async fn said(
-        &self,
-        question: &str,
-        members: &[FleetMember],
-        latest: Instant,
-    ) -> Result<Vec<Option<String>>, CallError> {
-        let mut call = redis::cmd("MGET");
-        call.arg(members.iter().map(|it| self.answer_key(question, &it.id)).collect::<Vec<_>>());
-        let read = |answer| Vec::from_redis_value(answer).ok();
-        let deadline = latest.min(self.router.deadline());
-        self.router.call(CallKind::Awaited, self.slot, &call, read, deadline).await
+        let (kind, deadline) = (CallKind::Background, self.router.deadline());
+        self.router.call(kind, self.slot, &call, |_| Some(()), deadline).await
     }
 
     fn answer_key(&self, question: &str, process: &str) -> String {
@@ -198,12 +218,12 @@ async fn announce(calls: FleetCalls) {
     let (shared, router) = (&calls.shared, &calls.router);
     let mut failures = LastingFailures::new(OTHER_TYPE, OTHERWISE);
     let mut silent = HashMap::<String, u32>::new();
-    let mut files = FileVersions::default();
-    let mut said = shared.fleet.answers();
+    let mut several = 0;
+    let mut said = shared.fleet.said.subscribe();
     for beat in 0_u32.. {
         let next = Instant::now() + PAUSE;
         let want = if beat % NAMES == 0 { FleetWant::Names } else { FleetWant::Count };
-        let called = calls.call(CallKind::Background, want, next + LEASE).await;
+        let called = calls.call(want, router.deadline()).await;
         if let Some((error, help)) = failures.news(&called, router.nodes.is_up(calls.slot)) {
             tracing::warn!(%error, help, "processes not counted");
         }
@@ -214,44 +234,37 @@ async fn announce(calls: FleetCalls) {
             for (name, _) in silent.iter().filter(|(_, looks)| **looks == LOOKS) {
                 events::process_gone(name.split(' ').next().unwrap_or_default());
             }
-            seen.asked.into_iter().for_each(|question| shared.fleet.ask(question));
+            for question in seen.asked {
+                // Nobody reads the questions before the process has started.
+                let _ = shared.fleet.asked.send(question);
+            }
             if !seen.living.is_empty() {
-                files.note(&seen.living);
+                tell_files(&seen.living, &mut several);
             }
         }
-        if let Some(said) = &mut said {
-            while let Ok(Some(word)) = timeout_at(next, said.recv()).await {
-                // The process that asked says who has not answered.
-                let _ = calls.say(&word).await;
-            }
+        while let Ok(Ok(word)) = timeout_at(next, said.recv()).await {
+            // The process that asked says who has not answered.
+            let _ = calls.say(&word).await;
         }
         sleep_until(next).await;
     }
 }
 
-/// Whether the processes have the same configuration file.
-#[derive(Default)]
-struct FileVersions {
-    /// The number of looks in a row that found several versions.
-    looks: u32,
-}
-
-impl FileVersions {
-    /// A saved file reaches the processes one after the other. So several versions must be found twice in a row.
-    fn note(&mut self, living: &[FleetMember]) {
-        let mut versions = BTreeMap::<&str, Vec<&str>>::new();
-        for member in living.iter().filter(|it| !it.file.is_empty()) {
-            versions.entry(&member.file).or_default().push(member.name());
-        }
-        let was = self.looks;
-        self.looks = if versions.len() > 1 { was.saturating_add(1) } else { 0 };
-        let each = versions.into_iter().map(|(file, names)| format!("{file} on {}", some(names)));
-        let each = each.collect::<Vec<_>>().join("; ");
-        match (was, self.looks) {
-            (1, 2) => events::fleet_differs(&each),
-            (2.., 0) => events::fleet_agrees(&each),
-            _ => {}
-        }
+/// Says when the processes begin to have several configuration files, and when they have one again. `several` is the
+/// number of looks in a row that found several: a saved file reaches the processes one after the other, so one look does
+/// not count.
+fn tell_files(living: &[FleetMember], several: &mut u32) {
+    let mut files = BTreeMap::<&str, Vec<&str>>::new();
+    for member in living.iter().filter(|it| !it.file.is_empty()) {
+        files.entry(&member.file).or_default().push(member.name());
+    }
+    let now = if files.len() > 1 { several.saturating_add(1) } else { 0 };
+    let each = files.into_iter().map(|(file, names)| format!("{file} on {}", some(names)));
+    let each = each.collect::<Vec<_>>().join("; ");
+    match (replace(several, now), now) {
+        (1, 2) => events::fleet_differs(&each),
+        (2.., 0) => events::fleet_agrees(&each),
+        _ => {}
     }
 }
 

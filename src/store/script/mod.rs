@@ -36,7 +36,6 @@ use crate::limit::decision::Decision;
 use crate::limit::rate::{Burst, Rate};
 use crate::redis::{CallError, CallKind, HashSlot, Program, RedisNodes, Router, follow_map};
 
-pub(super) use self::announcement::FleetWant;
 pub(super) use self::redisson::new_id;
 pub(crate) use self::redisson::{
     LimiterConfig, LimiterError, Limiters, limiter_keys, limiter_name,
