@@ -231,15 +231,14 @@ impl NamedKey {
     /// The path of the key's bucket, with `end` after it. The number of values is checked, because an empty key
     /// names a bucket too.
     fn path(&self, limit: &Value, end: &str) -> Result<String, Failure> {
-        match self.path_of_all() {
-            Some(path) if end == "/override" => return Ok(path),
-            Some(_) => {
-                return Err(Failure::usage(format!(
+        if let Some(path) = self.path_of_all() {
+            let none = || {
+                format!(
                     "`*` stands for all keys, which have no one bucket: give a key. `tidegate limits reset {} '*' --override` ends the override of all keys",
                     self.limit
-                )));
-            }
-            None => {}
+                )
+            };
+            return (end == "/override").then_some(path).ok_or_else(|| Failure::usage(none()));
         }
         let parts = parts(limit);
         if parts.len() != self.key.len() {
