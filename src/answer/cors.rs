@@ -1,18 +1,16 @@
 //! The header fields that let a page of another origin read an answer (Fetch standard, "CORS protocol"). A route's
 //! `response_headers` take precedence over these fields.
 
-use bytes::Bytes;
+use http::Method;
 use http::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
     ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE,
     ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, HeaderMap, HeaderName,
     HeaderValue, RETRY_AFTER, VARY,
 };
-use http::{Method, StatusCode};
 
 use super::quotas::FIELDS;
 use super::rejection::{GRPC_RETRY_PUSHBACK_MS, RETRY_AFTER_MS};
-use super::response::{OwnResponse, own};
 use super::{Answers, grpc, listing};
 use crate::reading::listed;
 use crate::request::origin::OriginPattern;
@@ -32,30 +30,20 @@ static OWN: [HeaderName; 6] = [
 /// How many seconds a browser may keep the answer to a preflight. A reload may take an origin away.
 const MAX_AGE: HeaderValue = HeaderValue::from_static("600");
 
-/// The answer to a preflight of a route that tidegate answers itself. The route takes these `methods`; if the list is
-/// empty, it takes any. [`Answers::open`] adds the origin.
-pub(crate) fn preflight(
-    asked: &HeaderMap,
-    methods: &[Method],
-    origin: Option<&HeaderValue>,
-) -> OwnResponse {
-    let mut answer = own(StatusCode::NO_CONTENT, None, Bytes::new());
-    if origin.is_none() {
-        return answer;
-    }
+/// Lets a page send the request for which a preflight asks: with these `methods` (if the list is empty, with the method
+/// that it asks for), and with the fields that it asks for.
+pub(crate) fn allow_request(answer: &mut HeaderMap, preflight: &HeaderMap, methods: &[Method]) {
     let methods = match methods {
         // `*` would be a name if the page sends cookies.
-        [] => asked.get(ACCESS_CONTROL_REQUEST_METHOD).cloned(),
+        [] => preflight.get(ACCESS_CONTROL_REQUEST_METHOD).cloned(),
         some => listing(some),
     };
     let fields = [
         (ACCESS_CONTROL_ALLOW_METHODS, methods),
-        (ACCESS_CONTROL_ALLOW_HEADERS, asked.get(ACCESS_CONTROL_REQUEST_HEADERS).cloned()),
+        (ACCESS_CONTROL_ALLOW_HEADERS, preflight.get(ACCESS_CONTROL_REQUEST_HEADERS).cloned()),
         (ACCESS_CONTROL_MAX_AGE, Some(MAX_AGE)),
     ];
-    let fields = fields.into_iter().filter_map(|(name, value)| Some((name, value?)));
-    answer.headers_mut().extend(fields);
-    answer
+    answer.extend(fields.into_iter().filter_map(|(name, value)| Some((name, value?))));
 }
 
 impl Answers {

@@ -185,8 +185,7 @@ impl<'c> Sections<'c> {
             matchers.push(matcher);
             routes.push(route);
         }
-        let not_found = Action::Respond { status: StatusCode::NOT_FOUND, body: Box::default() };
-        let mut without_route = no_route(not_found, used.indexes(&everywhere, &[]));
+        let mut without_route = no_route(used.indexes(&everywhere, &[]));
         read_bodies(&mut without_route, &used.specs, plans.as_deref());
         let conditions = || matchers.iter().map(|(_, conditions)| conditions);
         let methods = conditions().flat_map(|it| it.methods.iter().cloned()).collect();
@@ -205,7 +204,6 @@ impl<'c> Sections<'c> {
             plans,
             off,
             no_route: without_route,
-            preflights: no_route(Action::Preflight, SmallVec::new()),
             table: RouteTable::new(matchers),
             routes,
             jwt,
@@ -293,8 +291,9 @@ impl UsedLimits {
     }
 }
 
-/// A route of requests that have no route of their own.
-fn no_route(action: Action, limits: SmallVec<[u32; 4]>) -> RouteSpec {
+/// The route of requests without a route.
+fn no_route(limits: SmallVec<[u32; 4]>) -> RouteSpec {
+    let action = Action::Respond { status: StatusCode::NOT_FOUND, body: Box::default() };
     RouteSpec { name: NO_ROUTE.into(), action, limits, options: None }
 }
 

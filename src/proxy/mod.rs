@@ -13,12 +13,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::Method;
 use http::{HeaderMap, StatusCode};
 use http_body::Body as _;
 use tokio::time::{Instant, timeout};
 
 use self::forward::Way;
-use crate::answer::cors::preflight;
+use crate::answer::cors::allow_request;
 use crate::answer::protocol::Protocol;
 use crate::answer::refusal::Refusal;
 use crate::answer::{grpc, response};
@@ -148,27 +149,31 @@ impl Proxy {
                 let share = forward::share(upstream, &view, settings.log.keys);
                 (forward::affinity(upstream, &view), share)
             }
-            Action::Usage { limits } => {
+            Action::Usage { limits } if !reading.is_own_preflight => {
                 let asked = LimitedRequest { now: self.context.clock.now(), ..request };
                 let told = Box::pin(self.context.throttle.left(asked, limits, quotas)).await?;
                 left = serde_json::to_vec(&told).ok().map(Vec::into_boxed_slice);
                 (None, None)
             }
-            Action::Respond { .. } | Action::Preflight | Action::Decide => (None, None),
+            Action::Usage { .. } | Action::Respond { .. } | Action::Decide => (None, None),
         };
-        let RequestReading { client: address, path, found, .. } = reading;
+        let RequestReading { client: address, path, found, is_own_preflight, .. } = reading;
         // The limits come before this error: a client that searches for routes is counted too.
         let found = found?;
+        let conditions = settings.table.conditions(found);
+        // A fixed answer that takes `OPTIONS` answers preflights as well.
+        let says_nothing_else = is_own_preflight
+            && !matches!(&route.action, Action::Respond { status, .. }
+                if status.is_success() && conditions.allow_method(&Method::OPTIONS));
         let mut answer = match &route.action {
+            Action::Respond { .. } | Action::Usage { .. } if says_nothing_else => {
+                response::own(StatusCode::NO_CONTENT, None, Bytes::new()).map(ResponseBody::whole)
+            }
             // Until a restart, requests come here even if the file has no `server.listen` any more.
             Action::Decide => return Err(Refusal::NotFound),
             Action::Respond { status, body } => {
                 let kind = (!body.is_empty()).then_some(response::PLAIN_TEXT);
                 response::own(*status, kind, Bytes::clone(body)).map(ResponseBody::whole)
-            }
-            Action::Preflight => {
-                let methods = &settings.table.conditions(found).methods;
-                preflight(&exchange.head.headers, methods, record.origin()).map(ResponseBody::whole)
             }
             Action::Usage { .. } => {
                 let body = left.map(Bytes::from).unwrap_or_default();
@@ -206,6 +211,9 @@ impl Proxy {
         match &route.action {
             Action::Forward { .. } => answers.expose(headers, ours),
             _ => answers.open(headers, record.origin()),
+        }
+        if is_own_preflight {
+            allow_request(headers, &exchange.head.headers, &conditions.methods);
         }
         if let Some(rate) = options.response_rate {
             answer.body_mut().pace(rate);

@@ -9,7 +9,7 @@ mod strip;
 
 use std::net::IpAddr;
 
-use http::header::{ACCESS_CONTROL_REQUEST_METHOD, ORIGIN};
+use http::header::ACCESS_CONTROL_REQUEST_METHOD;
 use http::{HeaderMap, Method, Uri, Version};
 
 use self::fields::has_malformed_length;
@@ -77,8 +77,10 @@ pub(crate) struct RequestReading<'p, 't> {
     /// The index of the request's route in the settings. A request without a route meets the limits of `[server]` before
     /// this is its answer.
     pub(crate) found: Result<usize, NoRoute>,
-    /// The route, or that of requests without a route, or that of preflights which the proxy answers.
+    /// The route, or that of requests without a route.
     pub(crate) route: &'p RouteSpec,
+    /// Whether it is a preflight of an allowed origin that the proxy answers itself: no API is behind the route.
+    pub(crate) is_own_preflight: bool,
 }
 
 /// The error for a request that meets no limit.
@@ -162,14 +164,10 @@ pub(crate) fn read<'p, 't>(
     strip_unforwarded(authority, version, headers, seen, &client, settings);
     let asked = asked_by_preflight(settings, method, headers).filter(|_| !goes_as_it_came);
     let own = asked.and_then(|asked| responding(settings, &path, host.as_str(), &asked));
-    let (found, route) = match own {
-        Some(route) => (Ok(route), &settings.preflights),
-        None => {
-            let found = settings.table.find(&path, method, host.as_str(), headers);
-            let route = found.as_ref().map_or(&settings.no_route, |it| &settings.routes[*it]);
-            (found, route)
-        }
-    };
+    let found = || settings.table.find(&path, method, host.as_str(), headers);
+    let found = own.map_or_else(found, Ok);
+    let route = found.as_ref().map_or(&settings.no_route, |it| &settings.routes[*it]);
+    let is_own_preflight = own.is_some();
     if let Ok(index) = found
         && let Some(most) = most_bytes(settings, route)
         && body_length(headers).is_some_and(|length| length > most)
@@ -177,21 +175,19 @@ pub(crate) fn read<'p, 't>(
         let why = BadHead::TooLarge { client: client.address, route: index };
         return Err(Unreadable { host: Some(host), why });
     }
-    Ok(RequestReading { settings, host, path, query, client, found, route })
+    Ok(RequestReading { settings, host, path, query, client, found, route, is_own_preflight })
 }
 
-/// The method of the request for which a preflight asks (Fetch standard, "CORS-preflight request"). `None` for requests
-/// that are no preflights, and without `[cors]`.
+/// The method of the request for which a preflight of an allowed origin asks (Fetch standard, "CORS-preflight request").
 fn asked_by_preflight(settings: &Settings, method: &Method, headers: &HeaderMap) -> Option<Method> {
-    if *method != Method::OPTIONS || settings.cors.is_none() {
+    if *method != Method::OPTIONS || settings.cors.as_ref()?.granted(headers).is_none() {
         return None;
     }
-    let asked = headers.get(ACCESS_CONTROL_REQUEST_METHOD).filter(|_| headers.contains_key(ORIGIN));
-    Method::from_bytes(asked?.as_bytes()).ok()
+    Method::from_bytes(headers.get(ACCESS_CONTROL_REQUEST_METHOD)?.as_bytes()).ok()
 }
 
 /// The first route that may take a request, if the proxy answers the request itself whatever its headers are. Otherwise
-/// an API has to say whether a page may send the request.
+/// an API has to say whether a page may send the request. A route that the operator wrote for `OPTIONS` comes first.
 fn responding(
     settings: &Settings,
     path: &NormalPath<'_>,
@@ -199,7 +195,8 @@ fn responding(
     method: &Method,
 ) -> Option<usize> {
     let mut first = None;
-    for route in settings.table.candidates(path, host) {
+    let candidates = settings.table.candidates(path, host);
+    for route in candidates.iter().copied() {
         let conditions = settings.table.conditions(route);
         if !conditions.allow_method(method) {
             continue;
@@ -212,7 +209,15 @@ fn responding(
             break;
         }
     }
-    first
+    let first = first?;
+    let pattern = settings.table.pattern(first);
+    let before = candidates.iter().position(|route| *route == first)?;
+    let is_written = candidates.iter().enumerate().any(|(place, route)| {
+        settings.table.conditions(*route).methods.contains(&Method::OPTIONS)
+            && *route != first
+            && (place < before || settings.table.pattern(*route) == pattern)
+    });
+    (!is_written).then_some(first)
 }
 
 /// Checks that the proxy and the API read the framing and the method alike, and returns the path.

@@ -104,10 +104,6 @@ fn given(action: &Action, method: &Method, record: &LogRecord) -> RehearsedAnswe
             let (status, bytes) = (Some(*status), Some(bytes));
             RehearsedAnswer::Given { status, bytes, lasts: Duration::ZERO }
         }
-        Action::Preflight => {
-            let status = Some(StatusCode::NO_CONTENT);
-            RehearsedAnswer::Given { status, bytes: Some(0), lasts: Duration::ZERO }
-        }
         // The length of this answer depends on its numbers. So the logged length is used.
         Action::Usage { .. } => {
             let status = Some(StatusCode::OK);

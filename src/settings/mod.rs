@@ -91,8 +91,6 @@ pub struct Settings {
     /// The route of requests without a route: it has the limits of `[server]`. Every other route has these
     /// limits too.
     pub(crate) no_route: RouteSpec,
-    /// The route of preflights that the proxy answers itself. It has no limits.
-    pub(crate) preflights: RouteSpec,
     /// Finds a request's route.
     pub table: RouteTable,
     /// The methods that routes name, each once.

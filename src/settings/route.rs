@@ -74,9 +74,6 @@ pub enum Action {
         /// routes have no body.
         body: Box<Bytes>,
     },
-    /// The proxy answers the preflight of a route that does not forward. Only [`super::Settings::preflights`] has this
-    /// action.
-    Preflight,
     /// The proxy answers with what these limits leave to the client that asks.
     Usage {
         /// The indexes of the limits in [`super::Settings::used`]. The answer leaves out limits that do not enforce.
@@ -89,7 +86,7 @@ impl Action {
     pub(crate) fn upstream(&self) -> Option<usize> {
         match self {
             Self::Forward { upstream, .. } => usize::try_from(*upstream).ok(),
-            Self::Decide | Self::Respond { .. } | Self::Preflight | Self::Usage { .. } => None,
+            Self::Decide | Self::Respond { .. } | Self::Usage { .. } => None,
         }
     }
 

@@ -70,10 +70,6 @@ pub(super) fn describe_route(
             );
             text.status = Some(200);
         }
-        Action::Preflight => {
-            text.line("answer", "204 to the preflight of this route, which is not counted");
-            text.status = Some(204);
-        }
         Action::Decide => text.line("upstream", "none: another proxy asks, and forwards it"),
         Action::Forward { upstream, rewrite } => {
             let Some(upstream) = settings.upstream(*upstream) else { return };

@@ -57,14 +57,15 @@ impl Sections<'_> {
         // Most pages read an API without a preflight.
         let is_plain = |method: &Method| matches!(*method, Method::GET | Method::HEAD);
         for route in self.routes.iter().filter(|_| self.cors.is_some() && self.has_all_routes) {
-            let (Some(pattern), Some(action)) = (&route.pattern, &route.action) else { continue };
+            let Some(pattern) = &route.pattern else { continue };
             let Ok(path) = NormalPath::parse(pattern.as_str(), true) else { continue };
             let fits = |other: &RouteDraft| {
                 takes_preflights(other)
+                    && !responds(other)
                     && other.pattern.as_ref().is_some_and(|it| it.matches(&path))
             };
             let methods = &route.conditions.methods;
-            if !action.responds()
+            if !responds(route)
                 && (methods.is_empty() || !methods.iter().all(is_plain))
                 && !self.routes.iter().any(fits)
             {
@@ -77,12 +78,15 @@ impl Sections<'_> {
     }
 }
 
-/// Whether preflights for an API come to this route. They have none of the page's headers. A preflight of a route that
-/// responds is answered before any limit.
+/// Whether preflights come to this route. They have none of the page's headers. A route that responds gets the preflights
+/// of all its methods.
 fn takes_preflights(route: &RouteDraft) -> bool {
     route.conditions.headers.is_empty()
-        && route.conditions.allow_method(&Method::OPTIONS)
-        && !route.action.as_ref().is_some_and(Action::responds)
+        && (route.conditions.allow_method(&Method::OPTIONS) || responds(route))
+}
+
+fn responds(route: &RouteDraft) -> bool {
+    route.action.as_ref().is_some_and(Action::responds)
 }
 
 /// Whether a preflight lacks this part of a key. A preflight has no credentials, and none of the headers that the page

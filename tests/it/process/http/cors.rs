@@ -248,17 +248,23 @@ fn a_reload_changes_who_may_read() {
     assert_eq!(line["changed"][0], "cors.origins [https://one.test] -> [https://two.test]");
 }
 
-/// No API is there that could answer the browser's question. A preflight has no key, and takes nothing.
+/// No API is there that could answer the browser's question. It counts as every request does.
 #[test]
-fn a_preflight_of_a_route_that_responds_is_answered_and_not_counted() {
+fn a_preflight_of_a_route_that_responds_is_answered_and_counted() {
     let api = Upstream::echoing();
+    let respond = "respond = { status = 200, body = \"own\" }";
     let proxy = Proxy::to(&api)
         .server("limits = [\"all\"]")
-        .limit("all", "key = []\nrate = \"6/h\"")
-        .limit("user", "key = [\"header:x-api-key\"]\nrate = \"1/h\"\nmissing = \"reject\"")
+        .limit("all", "key = []\nrate = \"13/h\"")
+        .limit("user", "key = [\"header:x-api-key\"]\nrate = \"1/h\"\nmissing = \"reject\"\nexempt = { method = [\"OPTIONS\"] }")
+        .limit("strict", "key = [\"header:x-api-key\"]\nrate = \"9/h\"\nmissing = \"reject\"")
         .route("path = \"/{*rest}\"")
         .route("path = \"/usage\"\nmethods = [\"GET\", \"HEAD\"]\nrespond = { usage = [\"user\"] }\nlimits = [\"user\"]")
-        .route("path = \"/said\"\nrespond = { status = 404 }\nresponse_headers = { set = { x-a = \"1\" } }")
+        .route("path = \"/strict\"\nmethods = [\"GET\"]\nrespond = { status = 200 }\nlimits = [\"strict\"]")
+        .route("path = \"/gone\"\nrespond = { status = 404 }")
+        .route(&format!("path = \"/any\"\n{respond}"))
+        .route("path = \"/written\"\nmethods = [\"GET\"]\nrespond = { status = 200 }")
+        .route("path = \"/written\"\nmethods = [\"OPTIONS\"]")
         .route("path = \"/mixed\"\nheaders = { x-b = \"1\" }")
         .route("path = \"/mixed\"\nrespond = { status = 404 }")
         .section(&format!("[cors]\norigins = [\"{APP}\"]\ncredentials = true"))
@@ -275,42 +281,45 @@ fn a_preflight_of_a_route_that_responds_is_answered_and_not_counted() {
             .map(Option::unwrap_or_default)
     };
     let mut over_http2 = Client::open(proxy.address);
-    for (path, method, methods) in
-        [("/usage", "GET", "GET, HEAD"), ("/usage", "HEAD", "GET, HEAD"), ("/said", "PUT", "PUT")]
-    {
-        for (origin, allowed) in [(APP, true), ("https://evil.example", false)] {
-            let headers = [&asks(method)[..], &[("origin", origin)]].concat();
-            for reply in [
-                Connection::open(proxy.address).request("OPTIONS", path, &headers, b""),
-                over_http2.begin("OPTIONS", path, &headers).reply(),
-            ] {
-                let expected = match allowed {
-                    true => [APP, "true", methods, "x-api-key,x-b"],
-                    false => [""; 4],
-                };
-                assert_eq!((reply.status, told(&reply)), (204, expected.map(str::to_owned)));
-                assert_eq!(reply.header("vary").as_deref(), Some("origin"));
-                let age = reply.header("access-control-max-age");
-                assert_eq!(age.as_deref(), allowed.then_some("600"), "{path} {origin}");
-                assert_eq!(reply.header("ratelimit"), None);
-            }
+    for (path, method, status, methods) in [
+        ("/usage", "GET", 204, "GET, HEAD"),
+        ("/usage", "HEAD", 204, "GET, HEAD"),
+        ("/gone", "PUT", 204, "PUT"),
+        ("/any", "PUT", 200, "PUT"),
+    ] {
+        let headers = [&asks(method)[..], &[("origin", APP)]].concat();
+        for reply in [
+            Connection::open(proxy.address).request("OPTIONS", path, &headers, b""),
+            over_http2.begin("OPTIONS", path, &headers).reply(),
+        ] {
+            let expected = [APP, "true", methods, "x-api-key,x-b"].map(str::to_owned);
+            assert_eq!((reply.status, told(&reply)), (status, expected), "{path}");
+            assert_eq!(reply.header("vary").as_deref(), Some("origin"));
+            assert_eq!(reply.header("access-control-max-age").as_deref(), Some("600"), "{path}");
+            let is_counted = reply.header("ratelimit").is_some();
+            assert_eq!(is_counted, path != "/usage", "server.limits count no usage page: {path}");
         }
     }
-    // What is no preflight of such a route counts as every request does.
     let ask = |path: &str, headers: &[(&str, &str)]| {
         Connection::open(proxy.address).request("OPTIONS", path, headers, b"").status
     };
     let origin = ("origin", APP);
+    let [stranger, get_it] = [("origin", "https://evil.example"), asks("GET")[0]];
     assert_eq!(ask("/usage", &[origin]), 200, "no preflight, and of the API's route");
-    assert_eq!(ask("/usage", &[asks("GET")[0]]), 200, "no page asks");
+    assert_eq!(ask("/usage", &[get_it]), 200, "no page asks");
+    assert_eq!(ask("/usage", &[stranger, get_it]), 200, "of a stranger");
     assert_eq!(ask("/usage", &[origin, asks("POST")[0]]), 200, "the API takes this method");
-    assert_eq!(ask("/api", &[origin, asks("GET")[0]]), 200);
-    assert_eq!(ask("/mixed", &[origin, asks("GET")[0]]), 404, "the API may get this request");
-    assert_eq!(api.requests().len(), 4);
+    assert_eq!(ask("/api", &[origin, get_it]), 200);
+    assert_eq!(ask("/written", &[origin, get_it]), 200, "the operator's own route comes first");
+    assert_eq!(api.requests().len(), 6);
+    assert_eq!(ask("/mixed", &[origin, get_it]), 404, "the API may get this request");
+    assert_eq!(ask("/strict", &[origin, get_it]), 400, "the limit does not exempt it");
     let key = [origin, ("x-api-key", "a")];
-    assert_eq!(["/said", "/said"].map(|path| get(proxy.address, path, &key).status), [404, 429]);
     let usage = get(proxy.address, "/usage", &key);
     assert_eq!((usage.status, told(&usage)[0].as_str()), (200, APP));
+    assert_eq!(ask("/gone", &[origin, get_it]), 204);
+    assert_eq!(ask("/gone", &[origin, get_it]), 204);
+    assert_eq!(ask("/gone", &[origin, get_it]), 429, "the 14th that counts");
 }
 
 /// What a page is for: thirteen limiters had the fault that it sees a network error in place of "try again in 12 s".
@@ -335,7 +344,7 @@ fn a_browser_shows_a_page_the_429_and_its_wait() {
             "page",
             "key = [\"header:origin\"]\nrate = \"1/h\"\nexempt = { method = [\"OPTIONS\"] }",
         )
-        .limit("keyed", "key = [\"header:x-api-key\"]\nrate = \"9/h\"\nmissing = \"reject\"")
+        .limit("keyed", "key = [\"header:x-api-key\"]\nrate = \"9/h\"\nmissing = \"reject\"\nexempt = { method = [\"OPTIONS\"] }")
         .route("path = \"/{*rest}\"\nlimits = [\"page\"]")
         .route("path = \"/usage\"\nmethods = [\"GET\"]\nrespond = { usage = [\"keyed\"] }\nlimits = [\"keyed\"]")
         .section(&format!(
