@@ -134,7 +134,7 @@ fn merged(processes: &mut [Value]) -> Vec<Value> {
     for process in processes {
         let reported = process.as_object_mut().and_then(|report| report.remove("rejected"));
         let Some(Value::Array(reported)) = reported else { continue };
-        for mut key in reported {
+        for mut key in reported.into_iter().filter(Value::is_object) {
             key["processes"] = 1.into();
             let id = (key["limit"].to_string(), key["lookup"].to_string());
             if let Some(others) = keys.get(&id) {
@@ -191,7 +191,7 @@ mod tests {
     fn the_counts_of_a_key_are_added_up() {
         let mut processes = [
             report("a", ("1", "x"), json!([key("per-client", "k", 3), key("login", "k", 9)])),
-            report("b", ("1", "x"), json!([key("per-client", "k", 8)])),
+            report("b", ("1", "x"), json!([key("per-client", "k", 8), "no key"])),
             report("c", ("1", "x"), Value::Null),
         ];
         let merged = merged(&mut processes);

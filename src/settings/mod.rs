@@ -48,7 +48,7 @@ pub(crate) use self::jitter::RetryJitter;
 pub use self::jwt::JwtSpec;
 pub(crate) use self::jwt::{JwksUrl, KeySetLocation, OnInvalid};
 pub use self::limit::{BanSpec, CostSpec, LimitSpec, OnStoreError, OverrideSpec};
-pub(crate) use self::limit::{ChosenFigures, FiguresOf, RunningFigures};
+pub(crate) use self::limit::{ChosenFigures, FiguresOf, LimitInPlan, RunningFigures};
 pub use self::listen::ListenAddress;
 pub(crate) use self::listen::{ListenerTls, ServerTls, are_both_wildcards, overlap};
 pub use self::redis::RedisUrl;

@@ -15,14 +15,15 @@ use crate::observe::{events, millis_up};
 use crate::redis::CallError;
 use crate::request::key::ALL_KEYS;
 use crate::request::overrides::KeyOverrides;
-use crate::settings::{Figures, FiguresOf, LimitSpec, OnStoreError, Settings};
+use crate::settings::{
+    ChosenFigures, Figures, FiguresOf, LimitInPlan, LimitSpec, OnStoreError, Settings,
+};
 use crate::store::{BucketAsk, BucketKey, ListedOverride};
 
 /// The figures of a key.
-pub(in crate::admin) struct FoundFigures {
+pub(in crate::admin) struct FoundFigures<'p> {
     pub(in crate::admin) figures: Figures,
-    /// The plan that has the figures.
-    pub(in crate::admin) plan: Option<Name>,
+    pub(in crate::admin) of: FiguresOf<'p>,
     /// What is said if requests of this key may have other figures.
     pub(in crate::admin) note: Option<&'static str>,
     /// The override that was set for the key, or that of all keys if it has the figures.
@@ -41,14 +42,15 @@ impl Admin {
         spec: &LimitSpec,
         key: &AskedKey,
     ) -> Result<Value, ApiProblem> {
-        let (bucket, found) = (key_of(settings, spec, key)?, self.figures(settings, spec, key));
+        let bucket = key_of(settings, spec, key)?;
+        let found = self.figures(spec, key, plan_of(settings, spec, key));
         self.bucket_under(found, spec, key, &bucket).await
     }
 
     /// The same under these figures.
     pub(in crate::admin) async fn bucket_under(
         &self,
-        FoundFigures { figures, plan, note, running }: FoundFigures,
+        FoundFigures { figures, of, note, running }: FoundFigures<'_>,
         spec: &LimitSpec,
         key: &AskedKey,
         bucket: &BucketKey,
@@ -63,7 +65,7 @@ impl Admin {
                 (remaining, retry) = (Some(0), ban.and_then(|ban| ban.left).map(millis_up));
             }
             Some(algorithm) => {
-                let in_plan = plan.as_ref().and_then(|plan| spec.of_plan(plan));
+                let in_plan = of.plan().and_then(|plan| spec.of_plan(plan));
                 let mut ask = ask(in_plan.map_or(spec, |plan| plan), bucket, *algorithm);
                 let (store, now) = (self.store().await, self.process.clock.now());
                 let level = match store.level(&ask, false, now).await {
@@ -88,7 +90,7 @@ impl Admin {
             "algorithm": algorithm.map(|it| it.name()),
             "rate": figures.rate(),
             "burst": algorithm.and_then(|it| it.known_capacity()),
-            "plan": plan.as_ref().map(Name::as_str),
+            "plan": of.plan().map(Name::as_str),
             "note": note,
             "plans": plans(spec),
             "remaining": remaining,
@@ -108,7 +110,8 @@ impl Admin {
         key: &AskedKey,
     ) -> Result<AdminResponse, ApiProblem> {
         let bucket = &key_of(settings, spec, key)?;
-        let figures = [&self.figures(settings, spec, key).figures, &spec.figures];
+        let found = self.figures(spec, key, plan_of(settings, spec, key));
+        let figures = [&found.figures, &spec.figures];
         let mut algorithms = figures.into_iter().filter_map(|figures| figures.at(self.clocks()));
         if let Some(algorithm) = algorithms.find(|algorithm| *algorithm != Algorithm::Closed) {
             let store = self.store().await;
@@ -123,33 +126,38 @@ impl Admin {
         Ok(done())
     }
 
-    /// The figures that are in force for a key now.
-    pub(in crate::admin) fn figures(
+    /// The figures that are in force for a key now. `plan` is the plan of its requests, or `None` if nobody knows it.
+    pub(in crate::admin) fn figures<'p>(
         &self,
-        settings: &Settings,
-        spec: &LimitSpec,
+        spec: &'p LimitSpec,
         key: &AskedKey,
-    ) -> FoundFigures {
+        plan: Option<Option<LimitInPlan<'p>>>,
+    ) -> FoundFigures<'p> {
         let [of_key, for_all] =
             [&key.text, ALL_KEYS].map(|text| self.listed(spec.name.as_str(), text));
         let running = [&of_key, &for_all].into_iter().find_map(|it| it.as_ref()?.running.clone());
         let plain = key.plain.as_ref().unwrap_or(&key.shown);
-        let plan = match settings.plans.as_ref().filter(|_| !spec.plans.is_empty()) {
-            // A hash says no plan.
-            Some(rule) if key.plain.is_none() && rule.by.has_secrets() => None,
-            Some(rule) => {
-                rule.of_limit_key(&spec.key, plain).map(|plan| (plan.name, plan.is_default))
-            }
-            None => Some((None, false)),
-        };
-        let in_plan = plan.and_then(|(name, is_default)| spec.in_plan(name?, is_default));
-        let chosen = spec.choose(plain, in_plan, running.as_ref());
-        let is_unknown = plan.is_none() && !matches!(chosen.of, FiguresOf::Override(_));
-        let running = of_key.or(for_all.filter(|_| chosen.of == FiguresOf::AllKeys));
+        let ChosenFigures { figures, of, .. } =
+            spec.choose(plain, plan.flatten(), running.as_ref());
+        let is_unknown = plan.is_none() && !matches!(of, FiguresOf::Override(_));
         let note = is_unknown.then_some(NO_PLAN);
-        let (figures, plan) = (chosen.figures.clone(), chosen.of.plan().cloned());
-        FoundFigures { figures, plan, note, running }
+        let running = of_key.or(for_all.filter(|_| of == FiguresOf::AllKeys));
+        FoundFigures { figures: figures.clone(), of, note, running }
     }
+}
+
+/// The limit in the plan of the requests with this key. `None` if the key does not tell the plan.
+pub(in crate::admin) fn plan_of<'p>(
+    settings: &Settings,
+    spec: &'p LimitSpec,
+    key: &AskedKey,
+) -> Option<Option<LimitInPlan<'p>>> {
+    let rule = settings.plans.as_ref().filter(|_| !spec.plans.is_empty());
+    let Some(rule) = rule else { return Some(None) };
+    // A hash says no plan.
+    let plain = key.plain.as_ref().or((!rule.by.has_secrets()).then_some(&key.shown))?;
+    let plan = rule.of_limit_key(&spec.key, plain)?;
+    Some(plan.name.and_then(|name| spec.in_plan(name, plan.is_default)))
 }
 
 /// The key of the bucket. The name of a Redisson limiter has the plain values. The overrides in proxy.toml have plain

@@ -14,8 +14,8 @@ use http::{Method, Request, StatusCode};
 use hyper::body::Incoming;
 use serde_json::{Map, Value, json};
 
-pub(super) use self::bucket::{FoundFigures, key_of};
-pub(super) use self::key::AskedKey;
+pub(super) use self::bucket::{FoundFigures, key_of, plan_of};
+use self::key::AskedKey;
 use super::answer::{AdminResponse, json as answer_json, only, read_only};
 use super::{Admin, PATHS};
 use crate::config::{self, Spelled as _};

@@ -17,14 +17,14 @@ use uuid::Uuid;
 use self::would_pass::{limit_of, would_pass};
 use super::Admin;
 use super::answer::{AdminResponse, json as answer_json};
-use super::limits::{ApiProblem, AskedKey, FoundFigures, key_of};
+use super::limits::{ApiProblem, FoundFigures, key_of, plan_of};
 use crate::limit::key::Key;
 use crate::limit::name::Name;
 use crate::limit::time::Timestamp;
 use crate::observe::{PROCESS, millis, millis_up, new_uuid};
 use crate::percent::decode;
 use crate::request::key::ALL_KEYS;
-use crate::settings::{Figures, LimitSpec, Settings};
+use crate::settings::{Figures, FiguresOf, Settings};
 use crate::store::FleetWord;
 use crate::throttle::rejection::{KeptDecision, MOST_OF_KEY, OF_ALL_KEYS, Rejection};
 
@@ -74,7 +74,7 @@ impl Admin {
                 let kept = text.and_then(|text| serde_json::from_str::<KeptAnswer>(&text).ok());
                 let Some(kept) = kept else { continue };
                 processes.push(member.name().to_owned());
-                rejections.extend(kept.rejections);
+                rejections.extend(kept.rejections.into_iter().filter(Value::is_object));
                 // All of them keep all rejections since the latest of these times.
                 since = max(since, kept.since);
             }
@@ -182,46 +182,26 @@ impl Admin {
         let Ok((spec, asked)) = self.asked(settings, limit, &encoded(key), None) else {
             return Value::Null;
         };
-        let mut found = self.figures(settings, spec, &asked);
+        let mut found = self.figures(spec, &asked, plan_of(settings, spec, &asked));
         let bucket = match key_of(settings, spec, &asked) {
             Ok(bucket) if spec.limiter.is_some() || found.note.is_none() => bucket,
             Err(_) if spec.limiter.is_some() => return Value::Null,
+            // The key as it is kept does not tell its figures. The rejection tells where they come from.
             _ => {
-                found = self.recalled(spec, &asked, rejection, by);
+                let in_plan = by.plan.as_ref().and_then(|plan| spec.in_plan(plan, false));
+                found = self.figures(spec, &asked, Some(in_plan));
+                let is_of_key = !matches!(rejection.source, "file" | "plan" | OF_ALL_KEYS);
+                if is_of_key && found.of != FiguresOf::Override(None) {
+                    let is_known = rejection.line.is_some() && self.is_in_force(rejection);
+                    let note = (!is_known).then_some(OLD_FIGURES);
+                    let figures = Figures::Limited(by.ask.algorithm);
+                    let of = FiguresOf::Override(rejection.line);
+                    found = FoundFigures { figures, of, note, running: None };
+                }
                 asked.shown.clone().into()
             }
         };
         self.bucket_under(found, spec, &asked, &bucket).await.unwrap_or_default()
-    }
-
-    /// The present figures of a key that does not tell them as it is kept. The rejection tells where they come from.
-    fn recalled(
-        &self,
-        spec: &LimitSpec,
-        asked: &AskedKey,
-        rejection: &Rejection,
-        by: &KeptDecision,
-    ) -> FoundFigures {
-        // An override of the key wins over all. One of all keys wins over the limit's own figures.
-        let of_all = matches!(rejection.source, "file" | OF_ALL_KEYS).then_some(ALL_KEYS);
-        let running = [Some(&*asked.text), of_all].into_iter().flatten().find_map(|key| {
-            let listed = self.listed(spec.name.as_str(), key)?;
-            let figures = listed.running.as_ref()?.figures.clone();
-            Some(FoundFigures { figures, plan: None, note: None, running: Some(listed) })
-        });
-        running.unwrap_or_else(|| {
-            let in_plan = by.plan.as_ref().and_then(|plan| spec.of_plan(plan));
-            let (figures, note) = match rejection.source {
-                "file" | "plan" | OF_ALL_KEYS => {
-                    (in_plan.map_or(&spec.figures, |plan| &plan.figures).clone(), None)
-                }
-                _ => {
-                    let is_known = rejection.line.is_some() && self.is_in_force(rejection);
-                    (Figures::Limited(by.ask.algorithm), (!is_known).then_some(OLD_FIGURES))
-                }
-            };
-            FoundFigures { figures, plan: in_plan.and(by.plan.clone()), note, running: None }
-        })
     }
 
     /// Whether the file in force is the one that decided.

@@ -195,6 +195,13 @@ fn without_redis_a_process_shows_itself() {
     });
     server.resume();
     until_all(&proxies[0], 2);
+    let asked = "tidegate::fleet{tidegate::processes}:asked";
+    for id in 0..16 {
+        let _: i64 = server.run(&["HSET", asked, &format!("question-{id}"), "4000000000000000 ?"]);
+    }
+    let _: i64 = server.run(&["HDEL", asked, "reports"]);
+    let note = fleet(&proxies[0])["note"].as_str().unwrap().to_owned();
+    assert!(note.contains("too many questions"), "{note}");
 }
 
 #[test]
