@@ -193,6 +193,7 @@ fn an_override_of_all_keys_is_shown_and_ended() {
     let mut page = open(&proxy);
     let listed = page.wait("#overrides", |text| text.contains("5/h"));
     assert!(listed.contains("all keys") && listed.contains("incident 4711"), "{listed}");
+    page.wait("#limit", |text| text.contains("user"));
     page.fill("#limit", "user");
     page.fill("#parts input", "b");
     page.click("#lookup button");
