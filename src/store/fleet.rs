@@ -5,7 +5,7 @@
 //! answer under a key of its own, and the process that asked reads these keys. All keys expire within seconds.
 
 use parking_lot::Mutex;
-use tokio::sync::broadcast::{self, Sender};
+use tokio::sync::broadcast::Sender;
 
 /// The most questions, and the most answers, that wait to be read. The oldest is forgotten for a newer one.
 const MOST: usize = 16;
@@ -45,8 +45,7 @@ pub(crate) type FleetAnswers = Vec<(FleetMember, Option<String>)>;
 
 impl Default for FleetWords {
     fn default() -> Self {
-        let new = || broadcast::channel(MOST).0;
-        Self { file: Mutex::default(), asked: new(), said: new() }
+        Self { file: Mutex::default(), asked: Sender::new(MOST), said: Sender::new(MOST) }
     }
 }
 

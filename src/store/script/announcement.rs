@@ -48,12 +48,6 @@ const OTHER_TYPE: &str = "delete the keys that begin with PREFIX::processes and 
 const OTHERWISE: &str =
     "the last count stays in force; the processes are counted again when redis answers";
 
-/// The announcement of this process, which is renewed until it is withdrawn or dropped.
-pub(super) struct Announcement {
-    calls: FleetCalls,
-    task: AbortOnDropHandle<()>,
-}
-
 /// Calls the script.
 #[derive(Clone)]
 pub(in crate::store) struct FleetCalls {
@@ -90,26 +84,6 @@ struct FleetSeen {
     ended: Vec<String>,
 }
 
-impl Announcement {
-    /// Announces this process again and again, and notes the number of processes. Must be called within the worker's
-    /// runtime.
-    pub(super) fn begin(calls: FleetCalls) -> Self {
-        let task = AbortOnDropHandle::new(tokio::spawn(announce(calls.clone())));
-        Self { calls, task }
-    }
-
-    /// The process ends. With this call, the other processes need not wait for the end of its lease. Takes at most
-    /// `store.timeout`.
-    pub(super) async fn withdraw(&self) {
-        let Self { calls, task } = self;
-        task.abort();
-        if calls.router.nodes.is_up(calls.slot) {
-            // If this fails, the lease ends by itself.
-            let _ = calls.call(FleetWant::Leave, calls.router.deadline()).await;
-        }
-    }
-}
-
 impl FleetCalls {
     pub(super) fn new(router: Arc<Router>, prefix: &str, shared: Arc<ProcessStore>) -> Self {
         // No limit's key looks like this, because a limit's name is never empty.
@@ -120,6 +94,21 @@ impl FleetCalls {
         let keys = [processes, format!("{fleet}:versions"), format!("{fleet}:asked")];
         let own = format!("{}:{} {}", host(), std::process::id(), shared.client_id);
         Self { router, shared, slot, keys, answers: fleet, own }
+    }
+
+    /// Announces this process again and again, and notes the number of processes. Must be called within the worker's
+    /// runtime.
+    pub(super) fn announce(&self) -> AbortOnDropHandle<()> {
+        AbortOnDropHandle::new(tokio::spawn(announce(self.clone())))
+    }
+
+    /// The process ends. With this call, the other processes need not wait for the end of its lease. Takes at most
+    /// `store.timeout`.
+    pub(super) async fn withdraw(&self) {
+        if self.router.nodes.is_up(self.slot) {
+            // If this fails, the lease ends by itself.
+            let _ = self.call(FleetWant::Leave, self.router.deadline()).await;
+        }
     }
 
     async fn call(&self, want: FleetWant<'_>, deadline: Instant) -> Result<FleetSeen, CallError> {
@@ -168,12 +157,13 @@ impl FleetCalls {
             for (member, _) in &open {
                 call.arg(self.answer_key(&question.id, &member.id));
             }
-            let read = |answer| Vec::from_redis_value(answer).ok();
+            let read = |answer| Vec::<Option<String>>::from_redis_value(answer).ok();
             let deadline = by(until + ANSWER_PAUSE);
             let said =
                 self.router.call(CallKind::Awaited, self.slot, &call, read, deadline).await?;
+            let is_over = Instant::now() >= until || said.iter().all(Option::is_some);
             open.into_iter().zip(said).for_each(|((_, answer), said)| *answer = said);
-            if Instant::now() >= until {
+            if is_over {
                 return Ok(others);
             }
             sleep(ANSWER_PAUSE).await;

@@ -20,7 +20,7 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use self::announcement::{Announcement, FleetCalls};
+use self::announcement::FleetCalls;
 use self::leases::SlotLeases;
 use self::overrides::SharedOverrides;
 use self::queue::{Awaited, Lost, Queue};
@@ -65,8 +65,8 @@ pub(super) struct Redis {
     pub(super) router: Arc<Router>,
     pub(super) queue: Queue,
     _tasks: Vec<AbortOnDropHandle<()>>,
-    /// `Some` in one worker of the process.
-    announcement: Option<Announcement>,
+    /// Announces the process. `Some` in one worker of the process.
+    announcing: Option<AbortOnDropHandle<()>>,
     pub(super) leases: Arc<SlotLeases>,
     pub(super) limiters: LimiterCalls,
     pub(super) overrides: SharedOverrides,
@@ -81,12 +81,12 @@ impl Redis {
         let router = Router::new(Arc::clone(nodes), program(prefix));
         let (queue, sender) = Queue::to(Arc::clone(&router));
         let mut tasks: Vec<_> = router.keep_connected().into_iter().chain([sender]).collect();
-        let mut announcement = None;
+        let mut announcing = None;
         let overrides = SharedOverrides::new(Arc::clone(&router), prefix, Arc::clone(&shared));
         let fleet = FleetCalls::new(Arc::clone(&router), prefix, Arc::clone(&shared));
         // These tasks run once in a process, in the first worker that comes here.
         if !shared.is_announced.swap(true, Ordering::Relaxed) {
-            announcement = Some(Announcement::begin(fleet.clone()));
+            announcing = Some(fleet.announce());
             let following = overrides.clone().follow();
             tasks.push(AbortOnDropHandle::new(tokio::spawn(following)));
             if nodes.is_cluster {
@@ -103,7 +103,7 @@ impl Redis {
             router,
             queue,
             _tasks,
-            announcement,
+            announcing,
             leases,
             limiters,
             overrides,
@@ -115,8 +115,9 @@ impl Redis {
 
     /// The process ends: it no longer counts among those that share Redis.
     pub(super) async fn leave(&self) {
-        if let Some(announcement) = &self.announcement {
-            announcement.withdraw().await;
+        if let Some(announcing) = &self.announcing {
+            announcing.abort();
+            self.fleet.withdraw().await;
         }
     }
 
