@@ -252,8 +252,8 @@ impl<'p> Judge<'p> {
         let token = self.token(record, headers, address);
         let (cert, token) = (cert.as_deref(), Token(&&token));
         let body = self.body(&reading.route.options().body_fields, record, headers, address);
-        let counted =
-            record.counted.as_ref().map(|counts| self.told.of_request(counts, self.settings));
+        let specs = self.settings.limits_of(reading.route);
+        let counted = record.counted.as_ref().map(|counts| self.told.of_request(counts, specs));
         let counted = counted.as_ref();
         let view =
             View { cert, token, counted, body: Some(&body), ..reading.view(&method, headers) };

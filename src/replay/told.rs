@@ -66,9 +66,14 @@ impl ToldCounts {
         }
     }
 
-    /// What the limits of this file count of a logged request.
-    pub(super) fn of_request(&self, counts: &LoggedCounts, settings: &Settings) -> CountedRequest {
-        let limits = settings.limits.iter().filter_map(|spec| self.of_limit(counts, spec));
+    /// What these limits count of a logged request. They are those of its route: a limit may cost something else on
+    /// another route.
+    pub(super) fn of_request<'p>(
+        &self,
+        counts: &LoggedCounts,
+        specs: impl Iterator<Item = &'p Arc<LimitSpec>>,
+    ) -> CountedRequest {
+        let limits = specs.filter_map(|spec| self.of_limit(counts, spec));
         let plan = self.has_plans.then(|| counts.plan.clone());
         CountedRequest { limits: limits.collect(), plan }
     }

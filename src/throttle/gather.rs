@@ -109,7 +109,7 @@ impl<'f, 'p: 'f> AppliedLimit<'f, 'p> {
         let is_tried = candidate.is_some_and(|it| it.figures != Figures::Unlimited);
         let most = || largest_cost(algorithm).max(largest_cost(limit.figures.at(now)));
         let asked = request.cost.map(|cost| Cost::new(cost).unwrap_or(Cost::ONE));
-        let asked = asked.or_else(|| Cost::new(request.counted?.of(limit.name.as_str())?.cost?));
+        let counted = || Cost::new(request.counted?.of(limit.name.as_str())?.cost?);
         let is_slot = matches!(algorithm, Some(Algorithm::Concurrency(_)));
         let own = || cost(&limit.cost, most, request.headers).map_err(NotCounted::Refused);
         let cost = match (algorithm.is_some() || is_tried, asked.filter(|_| !is_slot)) {
@@ -117,7 +117,7 @@ impl<'f, 'p: 'f> AppliedLimit<'f, 'p> {
                 Cost::new(own()?.get().saturating_mul(hits.get()).min(MAX_TOKENS))
             }
             (true, Some(asked)) => Some(asked),
-            (true, None) => Some(own()?),
+            (true, None) => Some(counted().filter(|_| !is_slot).map_or_else(own, Ok)?),
             (false, _) => None,
         };
         let key_name = key_name.map(KeyName::Override);

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::LogFolder;
-use crate::support::client::Connection;
+use crate::support::client::{Connection, get};
 use crate::support::proxy::Proxy;
 use crate::support::redis::RedisServer;
 use crate::support::tidegate::Tidegate;
@@ -112,4 +112,51 @@ fn every_decision_of_two_processes_comes_again() {
             assert_eq!(hit["requests"], came.iter().filter(of_key).count(), "{hit}");
         }
     }
+}
+
+/// One limit has other costs on other routes. Nothing refills during this test.
+#[test]
+fn the_costs_that_routes_set_come_again() {
+    let api = Upstream::answering(|_| {
+        b"HTTP/1.1 200 OK\r\nx-used: 7\r\ncontent-length: 0\r\n\r\n".to_vec()
+    });
+    let route = |path: &str, cost: &str| {
+        let limits = if cost.is_empty() {
+            "[]"
+        } else {
+            &format!("[{{ name = \"budget\", cost = {cost} }}]")
+        };
+        format!("path = \"{path}\"\nupstream = \"api\"\nlimits = {limits}")
+    };
+    let file = Proxy::to(&api)
+        .server("limits = [{ name = \"budget\", cost = 3 }]")
+        .section("[log]\naccess = true\n[decide]\nlisten = \"LISTEN\"")
+        .limits("[limits.budget]\nkey = [\"header:x-user\"]\nrate = \"30/h\"")
+        .route(&route("/asked", "{ header = \"x-cost\", max = 10 }"))
+        .route(&route("/used", "{ response_header = \"x-used\", estimate = 2 }"))
+        .route(&route("/fixed", "4"))
+        .route(&route("/everywhere", ""));
+    let mut proxy = file.start();
+    let line = proxy.log.wait("listening", |line| line["setting"] == "decide.listen");
+    let mut caller = Connection::open(line["address"].as_str().unwrap().parse().unwrap());
+    let mut allowed = Vec::new();
+    for (user, path) in [("a", "/asked"), ("b", "/used"), ("c", "/fixed"), ("d", "/everywhere")] {
+        let fields = [("x-user", user), ("x-cost", "10")];
+        let statuses = (0..11).map(|_| get(proxy.address, path, &fields).status);
+        allowed.push(statuses.filter(|status| *status == 200).count());
+        // Two calls that the other proxy counts as two. The log has what they cost together.
+        let user = format!("asks {user}");
+        let asked =
+            json!({ "path": path, "headers": { "x-user": user, "x-cost": "5" }, "cost": 2 });
+        let decisions =
+            (0..5).map(|_| caller.request("POST", "/check", &[], asked.to_string().as_bytes()));
+        allowed.push(decisions.filter(|reply| reply.json()["decision"] == "allowed").count());
+    }
+    assert_eq!(allowed, [3, 3, 5, 5, 7, 3, 10, 5]);
+    assert!(proxy.stop().success());
+    let folder = LogFolder::of(&file.text().replace("LISTEN", "127.0.0.1:0"), &proxy.log.text());
+    let result = folder.report(&[])["result"].take();
+    assert_eq!((&result["left_out"], &result["undecided"]), (&json!([]), &json!(0)));
+    assert_eq!(result["requests"], 64);
+    assert_eq!(result["rejected"], 64 - allowed.iter().sum::<usize>());
 }
