@@ -255,3 +255,45 @@ fn each_route_of_the_file_with_requests_gets_limits() {
     assert_eq!(limits(&new), ["other-7-ip"], "{new}");
     assert!(new.contains("# 20 requests of 2 keys."), "{new}");
 }
+
+/// Figures for requests are no figures for a limit in which a request costs more.
+#[test]
+fn other_costs_in_the_limits_of_the_file_are_said() {
+    let file = r#"
+[server]
+limits = [{ name = "budget", cost = 3 }, "own"]
+[upstreams.api]
+servers = ["http://127.0.0.1:1"]
+[limits.budget]
+key = ["ip"]
+rate = "90/m"
+cost = 2
+[limits.own]
+key = ["ip"]
+rate = "90/m"
+cost = { header = "x-cost", default = 2 }
+[[routes]]
+path = "/login"
+upstream = "api"
+limits = [{ name = "budget", cost = 1 }]
+[[routes]]
+path = "/other/{id}"
+respond = { usage = ["own"] }
+limits = [{ name = "own", cost = 1 }]
+[[routes]]
+path = "/never"
+respond = { status = 404, body = "a" }
+"#;
+    settings(file);
+    let records = records(&[(0, 1, true), (1, 1, false), (2, 1, true)]);
+    let said = suggested(&records, &by(&[], &["ip"], 0.0, Some(file)));
+    let head = "# Each request counts as 1 here. In these limits of the file it has another cost:";
+    for lines in [
+        format!("{head}\n#   own: {{ default = 2, header = \"x-cost\" }}\n[limits.login-ip]\n"),
+        format!("{head}\n#   budget: 3\n[limits.other-id-ip]\n"),
+        "path = \"/other/{id}\"\nrespond = {}\nlimits = [\"other-id-ip\"]".to_owned(),
+        "path = \"/never\"\nrespond = { body = \"a\", status = 404 }\n".to_owned(),
+    ] {
+        assert!(said.contains(&lines), "{lines}\n{said}");
+    }
+}

@@ -1,9 +1,12 @@
 //! What `tidegate suggest` looks for, and the file that it suggests: the routes, with a limit for each key.
 
+use std::collections::BTreeMap;
+
 use hashbrown::HashSet;
 use toml::{Table, Value};
 
 use crate::config::{self, Overrides};
+use crate::replay::report::printable;
 use crate::request::key::KeySource;
 use crate::request::route::{Pattern, read_pattern};
 use crate::settings::Settings;
@@ -19,8 +22,9 @@ const SERVER: [&str; 6] = [
     "loose_paths",
 ];
 
-/// The settings of a route that the suggested file takes over: they say which requests are the route's.
-const ROUTE: [&str; 5] = ["name", "path", "methods", "host", "headers"];
+/// The settings of a route that the suggested file takes over: they say which requests are the route's, and whether the
+/// proxy answers them itself.
+const ROUTE: [&str; 6] = ["name", "path", "methods", "host", "headers", "respond"];
 
 /// What `tidegate suggest` looks for: limits for routes, and how many keys a limit may touch.
 #[derive(Clone, Debug)]
@@ -42,6 +46,8 @@ struct WantedRoute {
     is_named: bool,
     /// The names of its limits, each with the sources of its key.
     limits: Vec<(String, Vec<String>)>,
+    /// Comments that say what a request of the route costs in the limits of the file, if it is not 1.
+    costs: String,
 }
 
 impl WantedLimits {
@@ -69,8 +75,8 @@ impl WantedLimits {
         let server = file.get("server").and_then(Value::as_table);
         let server = server.map(|server| only(server, &SERVER)).unwrap_or_default();
         let listed = file.get("routes").and_then(Value::as_array).into_iter().flatten();
-        let listed = listed.filter_map(Value::as_table).map(|route| only(route, &ROUTE));
-        let mut routes: Vec<_> = listed.map(WantedRoute::new).collect();
+        let listed = listed.filter_map(Value::as_table);
+        let mut routes: Vec<_> = listed.map(|route| WantedRoute::of_file(route, &file)).collect();
         let everything = ["/{*rest}".to_owned()];
         let named = if paths.is_empty() && routes.is_empty() { &everything } else { paths };
         for path in named {
@@ -131,14 +137,18 @@ impl WantedLimits {
                 let Some(figures) = figures(route.is_named, name) else { continue };
                 let key: Vec<_> = key.iter().map(|source| quoted(source)).collect();
                 let key = key.join(", ");
-                file.push_str(&format!("\n[limits.{name}]\nkey = [{key}]\n{figures}"));
+                let costs = &route.costs;
+                file.push_str(&format!("\n{costs}[limits.{name}]\nkey = [{key}]\n{figures}"));
                 limits.push(quoted(name));
             }
             let (mut notes, settings) = (notes(index), lines(&route.settings, &ROUTE));
             if limits.is_empty() && notes.is_empty() && !route.limits.is_empty() {
                 notes.push_str("# No request of the log came here, so the route has no limit.\n");
             }
-            routes.push_str(&format!("\n{notes}[[routes]]\n{settings}upstream = \"api\"\n"));
+            routes.push_str(&format!("\n{notes}[[routes]]\n{settings}"));
+            if !route.settings.contains_key("respond") {
+                routes.push_str("upstream = \"api\"\n");
+            }
             if !limits.is_empty() {
                 routes.push_str(&format!("limits = [{}]\n", limits.join(", ")));
             }
@@ -156,7 +166,16 @@ fn free_name(name: &str, taken: &mut HashSet<String>) -> String {
 
 impl WantedRoute {
     fn new(settings: Table) -> Self {
-        Self { settings, is_named: false, limits: Vec::new() }
+        Self { settings, is_named: false, limits: Vec::new(), costs: String::new() }
+    }
+
+    /// A route of this file. The suggested file has other limits, and `usage` cannot name those of this file.
+    fn of_file(route: &Table, file: &Table) -> Self {
+        let mut settings = only(route, &ROUTE);
+        if let Some(Value::Table(respond)) = settings.get_mut("respond") {
+            respond.remove("usage");
+        }
+        Self { costs: costs(route, file), ..Self::new(settings) }
     }
 
     /// Whether the path has each parameter that the key names.
@@ -182,6 +201,25 @@ impl WantedRoute {
 fn only(settings: &Table, names: &[&str]) -> Table {
     let named = settings.iter().filter(|(name, _)| names.contains(&name.as_str()));
     named.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+/// Comments that say what a request of this route costs in the limits of the file, if it is not 1.
+fn costs(route: &Table, file: &Table) -> String {
+    let everywhere = file.get("server").and_then(|server| server.get("limits"));
+    let lists = [everywhere, route.get("limits")].into_iter().flatten();
+    let mut costs = BTreeMap::new();
+    for used in lists.filter_map(Value::as_array).flatten() {
+        let Some(name) = used.get("name").unwrap_or(used).as_str() else { continue };
+        let of_limit = || file.get("limits")?.get(name)?.get("cost");
+        costs.insert(name, used.get("cost").or_else(of_limit));
+    }
+    let dear = costs.into_iter().filter_map(|(name, cost)| Some((name, cost?)));
+    let dear = dear.filter(|(_, cost)| cost.as_integer() != Some(1));
+    let lines = dear.map(|(name, cost)| format!("#   {name}: {}\n", printable(&cost.to_string())));
+    let lines: String = lines.collect();
+    let head =
+        "# Each request counts as 1 here. In these limits of the file it has another cost:\n";
+    if lines.is_empty() { lines } else { format!("{head}{lines}") }
 }
 
 /// The settings as lines of a file, in the order of `names`.
