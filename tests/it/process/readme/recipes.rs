@@ -131,6 +131,29 @@ fn the_recipe_for_graphql_counts_what_the_server_says() {
     assert!(error["extensions"]["retryAfterMs"].as_u64().is_some_and(|it| it > 0), "{error}");
 }
 
+/// A list of calls would count as one call.
+#[test]
+fn the_recipe_for_mcp_refuses_a_batch_of_an_older_client() {
+    let api = Upstream::echoing();
+    let text = recipe("name     = \"mcp-older\"").replace("login.example.com", "127.0.0.1:1");
+    let proxy = started(&text, &api);
+    let mut client = Connection::open(proxy.address);
+    let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"research"}}"#;
+    let answer = r#"{"jsonrpc":"2.0","id":1,"result":{}}"#;
+    for (method, body, status) in [
+        ("POST", call, 200),
+        ("POST", answer, 200),
+        ("POST", &format!("[{call},{call}]"), 400),
+        ("POST", &format!("[{call}]"), 400),
+        ("GET", "", 200),
+        ("DELETE", "", 200),
+    ] {
+        let fields = [("content-type", "application/json"), ("mcp-name", "search")];
+        let reply = client.request(method, "/mcp", &fields, body.as_bytes());
+        assert_eq!(reply.status, status, "{method} {body}");
+    }
+}
+
 #[test]
 fn the_429_server_needs_no_api() {
     let text = recipe("listen = \"127.0.0.1:8429\"").replace("127.0.0.1:8429", "LISTEN");
