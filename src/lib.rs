@@ -48,8 +48,9 @@
 //! holds: a dropped grant goes back to its bucket (`store::grant`). If Redis decides, the head of
 //! `call/shell.lua` of the crate explains the numbers that go between Rust and Lua.
 //!
-//! # A 429, from the decision to its header An algorithm in `limit::algorithm` decides when the request could go. Its
-//! answer is a `limit::decision::Decision` with the wait in microseconds. The store puts the decision into the limit's
+//! # A 429, from the decision to its header
+//! An algorithm in `limit::algorithm` decides when the request could go. Its answer is a
+//! `limit::decision::Decision` with the wait in microseconds. The store puts the decision into the limit's
 //! claim, and `verdict` in `store/claim.rs` combines all claims to one answer: the longest wait counts. `throttle`
 //! either holds the request for that time, or adds `reject.jitter` and returns `Refused::Throttled`.
 //! `observe::throttled` writes the log line. `answer` rounds the wait up to whole seconds for `retry-after`

@@ -18,7 +18,8 @@ use crate::request::overrides::of_alternative;
 /// Show the limits of a running proxy, and override a limit for one key or for all keys.
 ///
 /// A key is given by its plain values, in the order of the limit's `key`; `-` stands for a value that
-/// requests do not have, and '*' alone for all keys of the limit. An override applies within a second on every proxy that shares the store.
+/// requests do not have, and '*' alone for all keys of the limit. An override applies within a second on
+/// every proxy that shares the store.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "For example:\n  \
     tidegate limits list\n  \

@@ -14,7 +14,8 @@ use crate::settings::{Figures, LimitSpec, RunningFigures, WantedFigures};
 /// The most overrides that run at once. Each process reads all of them when one changes.
 pub(crate) const MOST_RUNNING: usize = 1_000;
 
-/// Other figures for one key of a limit, or for all of its keys, as an operator wrote them. What is not skipped is JSON in Redis.
+/// Other figures for one key of a limit, or for all of its keys, as an operator wrote them. What is not skipped is JSON
+/// in Redis.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RunningOverride {
     #[serde(skip)]

@@ -77,8 +77,8 @@ enum FleetWant<'w> {
 /// The script's answer.
 struct FleetSeen {
     held: u64,
-    has_room: bool,
     living: Vec<FleetMember>,
+    /// The open questions. A question for which there was no room is missing.
     asked: Vec<FleetWord>,
     /// The names of the processes whose lease is over.
     ended: Vec<String>,
@@ -140,7 +140,7 @@ impl FleetCalls {
         let until = Instant::now() + PATIENCE;
         let by = |latest: Instant| latest.min(self.router.deadline());
         let seen = self.call(FleetWant::Ask(question, lasts), by(until)).await?;
-        if !seen.has_room {
+        if !seen.asked.iter().any(|it| it.id == question.id) {
             return Err(CallError::Nonsense);
         }
         let others = seen.living.into_iter().filter(|it| it.id != self.own);
@@ -189,15 +189,14 @@ fn micros(time: Duration) -> String {
 }
 
 fn read(answer: Value) -> Option<FleetSeen> {
-    type Answer = (u64, u8, Vec<Value>, Vec<String>, Vec<Value>);
-    let (held, room, living, asked, ended) = Answer::from_redis_value(answer).ok()?;
+    type Answer = (u64, Vec<Value>, Vec<String>, Vec<Value>);
+    let (held, living, asked, ended) = Answer::from_redis_value(answer).ok()?;
     // Older versions have names that are no text.
     let text = |value: &Value| String::from_redis_value_ref(value).ok();
     let member = |pair: &[Value]| Some(FleetMember::new(text(&pair[0])?, &text(&pair[1])?));
     let word = |pair: &[String]| FleetWord { id: pair[0].clone(), text: pair[1].clone() };
     Some(FleetSeen {
         held,
-        has_room: room == 1,
         living: living.chunks_exact(2).filter_map(member).collect(),
         asked: asked.chunks_exact(2).map(word).collect(),
         ended: ended.iter().filter_map(text).collect(),

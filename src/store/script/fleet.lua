@@ -8,9 +8,9 @@
 -- versions. ARGV[4] is 1 if the answer is to name the processes. If the process asks something, the question's ID, its
 -- time in microseconds and its text follow.
 --
--- The answer: the number of processes whose lease runs; 1 if there was room for the question; these processes, each
--- with its versions; the open questions, each with its ID; the processes whose lease has ended. These are forgotten
--- after a minute, so that each process can tell of them.
+-- The answer: the number of processes whose lease runs; these processes, each with its versions; the open questions,
+-- each with its ID, among them the new one if there was room for it; the processes whose lease has ended. These are
+-- forgotten after a minute, so that each process can tell of them.
 local MOST_QUESTIONS = 16
 local all, versions, asked, own = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
 local time = redis.call('TIME')
@@ -45,8 +45,7 @@ for index = 1, #found, 2 do
     questions[#questions + 1], questions[#questions + 2] = found[index], text
   end
 end
-local has_room = #questions < 2 * MOST_QUESTIONS
-if ARGV[5] and has_room then
+if ARGV[5] and #questions < 2 * MOST_QUESTIONS then
   local ends = now + ARGV[6]
   redis.call('HSET', asked, ARGV[5], whole(ends) .. ' ' .. ARGV[7])
   redis.call('PEXPIREAT', asked, whole(math.max(latest, ends) / 1000 + 1))
@@ -65,4 +64,4 @@ if ARGV[4] == '1' then
   end
 end
 local ended = redis.call('ZREVRANGEBYSCORE', all, whole(now), '-inf', 'LIMIT', '0', '1000')
-return { held, has_room and 1 or 0, living, questions, ended }
+return { held, living, questions, ended }

@@ -1,12 +1,12 @@
 -- The overrides that operators set while proxies run. KEYS[1] is the hash that has them all.
 --
--- A field is LIMIT:KEY, or LIMIT* for all keys of the limit. Its value is the end in microseconds, a space, and JSON that the script passes on. An
--- end of 0 means no end. The field `generation` is no override: it has no colon and no star. Its value changes with
--- each change that all processes must hear of. This value never repeats, because it is a time. The field `told`
--- is no override either: after bans it has the generation of the last change that was no ban. Nor is `seen` one. It is
--- Redis's time at the last run. An earlier time now means that the clock has stepped back, or that a replica with
--- another clock took over. Then all ends go back with the clock. Otherwise an override would last for longer than was
--- asked, by as much as the clock stepped.
+-- A field is LIMIT:KEY, or LIMIT* for all keys of the limit. Its value is the end in microseconds, a space, and JSON
+-- that the script passes on. An end of 0 means no end. The field `generation` is no override: it has no colon and no
+-- star. Its value changes with each change that all processes must hear of. This value never repeats, because it is a
+-- time. The field `told` is no override either: after bans it has the generation of the last change that was no ban.
+-- Nor is `seen` one. It is Redis's time at the last run. An earlier time now means that the clock has stepped back, or
+-- that a replica with another clock took over. Then all ends go back with the clock. Otherwise an override would last
+-- for longer than was asked, by as much as the clock stepped.
 --
 -- ARGV[1] says what to do:
 --   look                              nothing more
