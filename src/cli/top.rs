@@ -139,6 +139,11 @@ fn status_page(at: &str, status: &Value, most: usize) -> String {
 
     let mut limits = list(status, "limits").to_vec();
     busiest_first(&mut limits, "/rejected_per_second");
+    for limit in &mut limits {
+        if let Some(rate) = limit["override"]["rate"].as_str() {
+            limit["rate"] = format!("{rate} for all keys").into();
+        }
+    }
     let plans = limits.iter().filter(|limit| limit["plans"].is_object()).cloned().collect();
     let mut rejected = of_each(&limits, "rejected_keys");
     busiest_first(&mut rejected, "/it/per_second");

@@ -172,6 +172,11 @@ impl ProcessStore {
         self.running.list()
     }
 
+    /// The override that was set for this key of the limit, or with the key `*` for all its keys.
+    pub(crate) fn override_of(&self, limit: &str, key: &str) -> Option<ListedOverride> {
+        self.running.set_for(limit, key)
+    }
+
     /// The bans by this process since its start.
     pub(crate) fn bans(&self, limit: &Name) -> u64 {
         self.running.bans(limit)

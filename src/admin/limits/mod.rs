@@ -133,6 +133,11 @@ impl Admin {
         })
     }
 
+    /// The override of all keys of a limit, as JSON.
+    pub(super) fn override_of_all(&self, limit: &str) -> Option<Value> {
+        self.listed(limit, ALL_KEYS).map(|listed| self.overridden(&listed))
+    }
+
     /// An override as JSON.
     fn overridden(&self, listed: &ListedOverride) -> Value {
         let ListedOverride { entry, running, left } = listed;

@@ -106,8 +106,7 @@ impl Admin {
 
     /// The override of a limit for the key with this text.
     pub(in crate::admin) fn listed(&self, limit: &str, key: &str) -> Option<ListedOverride> {
-        let all = self.process.store.overrides();
-        all.into_iter().find(|one| one.entry.limit == limit && one.entry.key == key)
+        self.process.store.override_of(limit, key)
     }
 }
 

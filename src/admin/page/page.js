@@ -57,7 +57,8 @@ function showLimits() {
     // The rate of a window says its count.
     const sizes = { "token-bucket": `burst ${limit.burst}`, "leaky-bucket": `queue ${limit.burst - 1}`, concurrency: `${limit.burst} at once` };
     const most = limit.burst === null ? null : sizes[limit.algorithm];
-    figures.textContent = [limit.rate, most, limit.waiting ? `${limit.waiting} wait` : null, ...Object.entries(limit.plans ?? {}).map((plan) => plan.join(" "))].filter(Boolean).join(", ");
+    const forAll = limit.override?.in_force ? `now ${limit.override.rate} for all keys; in the file:` : null;
+    figures.textContent = [[forAll, limit.rate ?? most].filter(Boolean).join(" "), limit.rate && most, limit.waiting ? `${limit.waiting} wait` : null, ...Object.entries(limit.plans ?? {}).map((plan) => plan.join(" "))].filter(Boolean).join(", ");
     DECISIONS.forEach(({ name }, at) => {
       fill(numbers[at], limit[`${name}_per_second`]);
       numbers[at].classList.toggle("hot", name === "rejected" && limit.rejected_per_second > 0);

@@ -47,6 +47,7 @@ impl StatusFacts<'_> {
         limit["rate_per_second"] = per_second.into();
         limit["mode"] = mode.into();
         limit["on_store_error"] = spec.on_store_error.spelling().into();
+        limit["override"] = self.admin.override_of_all(spec.name.as_str()).into();
         limit["overrides"] = spec.overrides.len().into();
         limit["plans"] = plans(spec);
         limit["max_waiting"] = spec.max_waiting.into();

@@ -100,6 +100,14 @@ impl KnownOverride {
         })
     }
 
+    pub(super) fn listed(&self) -> ListedOverride {
+        ListedOverride {
+            entry: Arc::clone(&self.entry),
+            running: self.in_force.as_ref().and_then(|it| self.running(&it.spec)),
+            left: self.left(),
+        }
+    }
+
     /// How long it still lasts. `None`: until an operator resets it.
     pub(in crate::store) fn left(&self) -> Option<Duration> {
         self.ends.map(|ends| ends.saturating_duration_since(Instant::now()))

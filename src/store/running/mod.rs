@@ -327,12 +327,12 @@ impl RunningOverrides {
 
     /// All overrides, by limit and key.
     pub(super) fn list(&self) -> Vec<ListedOverride> {
-        let listed = |known: &KnownOverride| ListedOverride {
-            entry: Arc::clone(&known.entry),
-            running: known.in_force.as_ref().and_then(|it| known.running(&it.spec)),
-            left: known.left(),
-        };
-        self.state.read().all().map(listed).collect()
+        self.state.read().all().map(KnownOverride::listed).collect()
+    }
+
+    /// The override of this limit for the key with this text.
+    pub(super) fn set_for(&self, limit: &str, key: &str) -> Option<ListedOverride> {
+        self.state.read().get(limit, key).map(KnownOverride::listed)
     }
 
     /// Adds an override, and puts it in force if its limit can use it. Logs a new override, and the end of the override

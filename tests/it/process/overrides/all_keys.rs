@@ -131,6 +131,11 @@ fn why_and_the_page_s_facts_name_it() {
     assert_eq!((&figures["reason"], &figures["file"]), (&json!("incident 4711"), &Value::Null));
     assert!(figures["ends_in_ms"].as_u64().unwrap() <= 3_600_000, "{figures}");
     assert!(told["would_pass"].to_string().contains("{\"plan\":\"pro\"}"), "{told}");
+    let status = get(proxy.admin(), "/api/status", &[("host", "localhost")]).json();
+    assert_eq!(status["limits"][0]["override"]["rate"], "1/h", "{status}");
+    let url = format!("http://{}", proxy.admin());
+    let top = program().args(["top", &url]).output().unwrap().stdout;
+    assert!(String::from_utf8(top).unwrap().contains("1/h for all keys"));
     assert_eq!(ask(proxy.admin(), "DELETE", PATH, "").status, 204);
     let figures = why()["figures"].clone();
     assert_eq!((&figures["of"], &figures["file"]), (&json!("override"), &Value::Null));
