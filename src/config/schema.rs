@@ -111,7 +111,9 @@ fn kind_schema(kind: &Kind) -> Json {
             "propertyNames": { "pattern": "^[A-Za-z0-9_.-]{1,64}$" },
             "additionalProperties": shape_schema(shape),
         }),
-        Kind::List(item) => json!({ "type": "array", "items": kind_schema(item) }),
+        Kind::List(least, item) => {
+            json!({ "type": "array", "minItems": least, "items": kind_schema(item) })
+        }
         Kind::Either(kinds) => {
             json!({ "anyOf": kinds.iter().map(kind_schema).collect::<Vec<_>>() })
         }

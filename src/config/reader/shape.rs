@@ -111,7 +111,8 @@ pub(crate) enum Kind {
     Table(&'static Shape),
     /// A table of any names, each with a table of this shape: `[limits.NAME]`.
     Named(&'static Shape),
-    List(&'static Self),
+    /// A list of at least this number of values of this kind.
+    List(usize, &'static Self),
     /// A value of any of these kinds.
     Either(&'static [Self]),
 }
@@ -121,7 +122,7 @@ impl Kind {
     pub(crate) const TIME: Self = Self::Duration(0, "");
     /// A duration of more than zero.
     pub(crate) const TIME_ABOVE_ZERO: Self = Self::Duration(1, "expected more than zero");
-    pub(crate) const TEXT_LIST: Self = Self::List(&Self::Text);
+    pub(crate) const TEXT_LIST: Self = Self::List(0, &Self::Text);
 
     /// A path pattern.
     pub(crate) const PATH: Self = Self::Form(
@@ -132,7 +133,8 @@ impl Kind {
     pub(crate) const KEY_SOURCE: Self = Self::Form(
         r"(ip|path|method|host|route|cert|(header|cookie|query|param|jwt|body):[^|]+)(\s*\|\s*(ip|path|method|host|route|cert|(header|cookie|query|param|jwt|body):[^|]+))*",
     );
-    pub(crate) const KEY_SOURCES: Self = Self::List(&Self::KEY_SOURCE);
+    /// The parts of a key that is no limit's.
+    pub(crate) const KEY_SOURCES: Self = Self::List(1, &Self::KEY_SOURCE);
     /// An upstream's server.
     pub(crate) const SERVER_URL: Self = Self::Form(r"(https?|h2c)://[^/?#@\s]+/?|unix:/.+");
     /// An address to listen on.

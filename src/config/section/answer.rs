@@ -24,7 +24,7 @@ pub(crate) static SETTINGS: SettingList<Spec> = &[
         "the media type of a text of your own, such as `\"application/json\"`"),
     setting(at!(longest_retry_after), Kind::TIME_ABOVE_ZERO, Words("none"),
         "a longer wait is left out of `retry-after`, since many clients sleep for as long as it says; the `ratelimit` fields still have it"),
-    setting(at!(headers, headers), Kind::List(&Kind::Word(spellings::<HeaderField>)), Value("[\"retry-after\", \"ratelimit\"]"),
+    setting(at!(headers, headers), Kind::List(0, &Kind::Word(spellings::<HeaderField>)), Value("[\"retry-after\", \"ratelimit\"]"),
         "`\"retry-after-ms\"` is the exact wait; the last two are on allowed answers too"),
     setting(at!(jitter, jitter), Kind::Percent, Value("\"0%\""),
         "adds up to this share to `retry-after`, the same for a key each time, so that a crowd does not come back in one second; never a shorter time than the true one"),

@@ -14,7 +14,7 @@ pub(crate) static CORS: Shape = Shape::new("[cors]", || fields(SETTINGS));
 
 #[rustfmt::skip]
 static SETTINGS: SettingList<Spec> = &[
-    field("origins", Kind::List(&Kind::Form(r"\*|null|[A-Za-z][\w+.-]*://[^/?#@\s]+")), Required,
+    field("origins", Kind::List(1, &Kind::Form(r"\*|null|[A-Za-z][\w+.-]*://[^/?#@\s]+")), Required,
         "whose pages may read tidegate's own answers: `\"https://app.example.com\"`, `\"https://*.example.com\"` (one label or more), `\"http://localhost:*\"` (any port), or `[\"*\"]`"),
     setting(at!(credentials), Kind::Flag, Value("false"), "whether these pages may send cookies; not with `\"*\"`"),
 ];

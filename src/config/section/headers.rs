@@ -18,7 +18,7 @@ pub(crate) static HEADERS: Shape = Shape::new("header changes", || fields(OF_HEA
 static OF_HEADERS: SettingList<()> = &[
     field("set", Kind::TEXT_TABLE, Words("none"), "fields that replace the fields of the same name"),
     field("add", Kind::TEXT_TABLE, Words("none"), "fields that are added to the fields of the same name"),
-    field("remove", Kind::List(&Kind::HEADER), Value("[]"), "taken out"),
+    field("remove", Kind::List(0, &Kind::HEADER), Value("[]"), "taken out"),
 ];
 
 /// Headers that belong to one connection or to a message's framing. Only the proxy sets them.

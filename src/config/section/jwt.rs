@@ -30,7 +30,7 @@ pub(crate) static SETTINGS: SettingList<Spec> = &[
     setting(at!(issuer, text), Kind::Text, Words("any"), "what `iss` must be"),
     setting(at!(audience, audience), Kind::Either(&[Kind::Text, Kind::TEXT_LIST]), Words("any"),
         "what `aud` must hold: this text, or one text of the list"),
-    field("algorithms", Kind::List(&Kind::Word(algorithm_names)), Words("those of the keys"),
+    field("algorithms", Kind::List(1, &Kind::Word(algorithm_names)), Words("those of the keys"),
         "the algorithms that are allowed, if the key allows them too"),
     field("header", Kind::HEADER, Value("\"authorization\""), "the header that has the token: its last word, after `Bearer` or another scheme"),
     field("cookie", Kind::Text, Words("none"), "in place of `header`: the cookie that has the token"),

@@ -10,7 +10,7 @@ use crate::config::reader::{Context, Item, Kind, Span, Wrong};
 use crate::settings::{ListenAddress, are_both_wildcards, overlap};
 
 /// An address, or a list of addresses.
-pub(super) const LISTEN: Kind = Kind::Either(&[Kind::ADDRESS, Kind::List(&Kind::ADDRESS)]);
+pub(super) const LISTEN: Kind = Kind::Either(&[Kind::ADDRESS, Kind::List(0, &Kind::ADDRESS)]);
 
 /// What an address of `server.listen` looks like.
 pub(crate) const LISTEN_ADDRESS: &str = "expected an address with a port, as in \"127.0.0.1:8080\", or a \

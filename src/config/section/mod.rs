@@ -46,7 +46,7 @@ static OF_ROOT: SettingList<()> = &[
     field("upstreams", Kind::Named(&upstream::UPSTREAM), Words("none"), "the existing API: one or more servers"),
     field("limits", Kind::Named(&limit::LIMIT), Words("none"), "how much, how often, and counted by what"),
     field("plans", Kind::Table(&PLANS), Words("none"), "which plan a request has"),
-    field("routes", Kind::List(&Kind::Table(&ROUTE)), Words("none"),
+    field("routes", Kind::List(0, &Kind::Table(&ROUTE)), Words("none"),
         "which requests, where they go, which limits apply"),
     field("jwt", Kind::Named(&jwt::JWT), Words("none"), "whose tokens are believed: limits count by their claims"),
     field("store", Kind::Table(&STORE), Table, "where buckets live"),
@@ -56,5 +56,5 @@ static OF_ROOT: SettingList<()> = &[
     field("admin", Kind::Table(&ADMIN), Table, "health checks and metrics"),
     field("decide", Kind::Table(&DECIDE), Table, "where other proxies ask for decisions"),
     field("trace", Kind::Table(&TRACE), Table, "spans of requests, for an OpenTelemetry collector"),
-    field("tests", Kind::List(&Kind::Table(&TEST)), Words("none"), "what `tidegate check` tries"),
+    field("tests", Kind::List(0, &Kind::Table(&TEST)), Words("none"), "what `tidegate check` tries"),
 ];

@@ -51,7 +51,7 @@ pub(crate) static SETTINGS: SettingList<Spec> = &[
         "a request's head, `\"8KiB\"` to `\"16MiB\"`; larger: 431. Over HTTP/1.1 a head has at most 100 fields"),
     setting(at!(max_body_size), Kind::SIZE_ABOVE_ZERO, Words("none"),
         "a request's body; larger: 413"),
-    setting(at!("trusted_proxies", trust.networks, networks), Kind::List(&Kind::Network), Value("[]"),
+    setting(at!("trusted_proxies", trust.networks, networks), Kind::List(0, &Kind::Network), Value("[]"),
         "networks whose `client_ip_header` is believed"),
     setting(at!("client_ip_header", trust.header, client_header), Kind::WordOrText(&["x-forwarded-for", "forwarded"]), Value("\"x-forwarded-for\""),
         "the header in which `trusted_proxies` name the client; or another header, which holds one address"),

@@ -29,7 +29,7 @@ static OF_SERVER: SettingList<()> =
 
 #[rustfmt::skip]
 static OF_LISTENER: SettingList<()> = &[
-    field("certificates", Kind::List(&Kind::Table(&CERTIFICATE)), Required,
+    field("certificates", Kind::List(1, &Kind::Table(&CERTIFICATE)), Required,
         "a client gets the certificate with the name that it asks for, or else the first one. Read again when the files change"),
     field("client_ca", Kind::Text, Words("none"),
         "PEM: the authorities that sign clients' certificates; without it clients are not asked for a certificate"),

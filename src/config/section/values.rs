@@ -60,7 +60,7 @@ pub(super) fn pattern(item: &Item<'_>) -> Option<Pattern> {
 }
 
 /// A method in upper case, for editors.
-pub(super) const METHOD: Kind = Kind::Form(r"[^a-z\s]+");
+pub(super) const METHOD: Kind = Kind::Form(r"[^a-z\s*]+");
 
 const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "QUERY"];
 
@@ -68,6 +68,10 @@ pub(super) fn method(item: &Item<'_>) -> Option<Method> {
     item.parse("expected a method in upper case, as in \"GET\"", |text| {
         if matches!(text, "TRACE" | "CONNECT") {
             return Err(Wrong::other("this method is never served: remove it"));
+        }
+        // A method's name may have a `*`, but whoever writes it means several methods.
+        if text.contains('*') {
+            return Err(Wrong::other("`*` stands for no method: name each method"));
         }
         let is_upper = !text.bytes().any(|b| b.is_ascii_lowercase());
         let method = Method::from_bytes(text.as_bytes()).ok().filter(|_| is_upper);

@@ -153,7 +153,7 @@ fn every_field_of_the_list_is_read() {
                 (_, _, Kind::Duration(..)) => "\"3s\"",
                 (_, _, Kind::Size(..)) => "\"64KiB\"",
                 (_, _, Kind::Rate) => "\"7/s\"",
-                (_, _, Kind::List(_)) => "[\"10.0.0.0/8\"]",
+                (_, _, Kind::List(..)) => "[\"10.0.0.0/8\"]",
                 (_, _, Kind::TableOf(_, Kind::Text)) => "{ x-a = \"b\" }",
                 (_, _, Kind::Object) => "{ sub = \"a\", org = { id = 1 } }",
                 _ => "\"text\"",
@@ -169,6 +169,26 @@ fn every_field_of_the_list_is_read() {
             }
         }
     }
+}
+
+/// What editors take is what the file takes.
+#[test]
+fn a_list_is_empty_only_where_its_kind_says_so() {
+    let mut wrong = Vec::new();
+    for shape in shapes() {
+        for field in (shape.fields)() {
+            let Kind::List(least, _) = field.kind else { continue };
+            let text = with(shape, &format!("{} = []", field.name));
+            let loaded = parse("proxy.toml", &text, &no_env, &Overrides::default());
+            let problems = loaded.err().map_or(String::new(), |problems| problems.to_string());
+            // An override has as many parts as the key of its limit, which may have none.
+            let is_key = (shape.title, field.name) == ("overrides", "key");
+            if !is_key && problems.contains("empty list") != (least > 0) {
+                wrong.push((shape.title, field.name, problems));
+            }
+        }
+    }
+    assert_eq!(wrong, []);
 }
 
 /// A regression: if the time zone was wrong, the message said that `rate` is an unknown field.

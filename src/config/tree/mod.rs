@@ -250,7 +250,7 @@ impl Walk<'_> {
             (None, Fallback::Table, Kind::Table(shape)) => self.table(shape, None, context),
             (None, Fallback::Count(_), _) => self.count(table, context.mask).unwrap_or(Tree::None),
             (None, _, Kind::Named(_)) => Tree::Table(Vec::new()),
-            (None, _, Kind::List(Kind::Table(_))) => Tree::List(Vec::new()),
+            (None, _, Kind::List(_, Kind::Table(_))) => Tree::List(Vec::new()),
             (None, ..) => Tree::None,
         }
     }
@@ -269,10 +269,10 @@ impl Walk<'_> {
     }
 
     fn value(&self, kind: &Kind, value: &DeValue<'_>, context: SettingContext<'_>) -> Tree {
-        let list = find(kind, &|kind| matches!(kind, Kind::List(_)));
+        let list = find(kind, &|kind| matches!(kind, Kind::List(..)));
         match value {
             DeValue::Array(items) => {
-                let kind = if let Some(Kind::List(kind)) = list { kind } else { &Kind::Text };
+                let kind = if let Some(Kind::List(_, kind)) = list { kind } else { &Kind::Text };
                 Tree::List(items.iter().map(|it| self.value(kind, it.get_ref(), context)).collect())
             }
             DeValue::Table(table) => match find(kind, &is_of_tables) {

@@ -102,7 +102,7 @@ fn fields_of_tables(shape: &'static Shape) -> Vec<&'static Field> {
     fn shapes(kind: &'static Kind) -> Vec<&'static Shape> {
         match kind {
             Kind::Table(shape) | Kind::Named(shape) => vec![shape],
-            Kind::List(kind) | Kind::TableOf(_, kind) => shapes(kind),
+            Kind::List(_, kind) | Kind::TableOf(_, kind) => shapes(kind),
             Kind::Either(kinds) => kinds.iter().flat_map(shapes).collect(),
             _ => Vec::new(),
         }

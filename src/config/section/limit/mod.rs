@@ -51,7 +51,7 @@ pub(crate) static LIMIT: Shape =
 
 #[rustfmt::skip]
 pub(crate) static SETTINGS: SettingList<Spec> = &[
-    field("key", Kind::KEY_SOURCES, Value("[]"),
+    field("key", Kind::List(0, &Kind::KEY_SOURCE), Value("[]"),
         "the parts of the key by which the limit counts: `\"ip\"`, `\"path\"`, `\"method\"`, `\"host\"`, `\"route\"`, `\"header:NAME\"` (of `mcp-name` and `mcp-method` the text that `=?base64?…?=` encodes), `\"cookie:NAME\"`, `\"query:NAME\"`, `\"param:NAME\"`, `\"cert\"` (the subject of the client's certificate, as in `CN=alice,O=Example`), `\"jwt:CLAIM\"` (a claim of a verified token, see `[jwt.NAME]`), `\"body:NAME\"` (a field of a JSON body, nested by dots, or of a form, up to 64 KiB); `[]` is one bucket for all; `\"header:x-api-key | ip\"` is the first of them that the request has, and values of different ones never meet"),
     setting(at!("missing", key.missing), Kind::Word(spellings::<Missing>), Value("\"shared\""),
         "a request without that header, cookie …: one bucket for all of them, no limit, or 400 (401 if it is a claim or `authorization`)"),
@@ -93,7 +93,7 @@ pub(crate) static SETTINGS: SettingList<Spec> = &[
     setting(at!(log_keys), Kind::Word(spellings::<KeyDisplay>), Words("`log.keys`"),
         "whether values of headers, cookies, query, tokens and bodies stand in logs and in Redis, for this limit"),
     setting(at!(on_store_error), Kind::Word(spellings::<OnStoreError>), Words("the store's `on_error`; `allow` for `local` where a `redisson` limiter has no `rate`"), "while Redis is out of reach"),
-    field("overrides", Kind::List(&Kind::Table(&OVERRIDE)), Value("[]"), "other figures for some keys"),
+    field("overrides", Kind::List(0, &Kind::Table(&OVERRIDE)), Value("[]"), "other figures for some keys"),
     field("plans", PLANS, Words("none"),
         "other figures by the request's plan, which `[plans]` finds: `{ pro = \"600/m\" }`; a request without one of these plans has the limit's own, and `overrides` win over plans"),
     field("reject", Kind::Table(&REJECT), Words("the file's"), "this limit's own `[reject]`"),
@@ -130,9 +130,9 @@ pub(crate) static EXEMPT: Shape = Shape::new("exempt", || fields(OF_EXEMPT));
 
 #[rustfmt::skip]
 static OF_EXEMPT: SettingList<()> = &[
-    field("ip", Kind::List(&Kind::Network), Value("[]"), "clients' networks"),
-    field("path", Kind::List(&Kind::PATH), Value("[]"), "path patterns as in routes"),
-    field("method", Kind::List(&METHOD), Value("[]"),
+    field("ip", Kind::List(0, &Kind::Network), Value("[]"), "clients' networks"),
+    field("path", Kind::List(0, &Kind::PATH), Value("[]"), "path patterns as in routes"),
+    field("method", Kind::List(0, &METHOD), Value("[]"),
         "methods: with `[\"OPTIONS\"]` the limit does not count preflights of browsers"),
     field("header", Kind::TEXT_TABLE, Words("none"), "headers with this value, in any of its spellings")
         .masked(Mask::Secret),
@@ -143,7 +143,7 @@ pub(crate) static COUNT_WHEN: Shape = Shape::new("count_when", || fields(OF_COUN
 
 #[rustfmt::skip]
 static OF_COUNT_WHEN: SettingList<()> = &[
-    field("status", Kind::List(&Kind::Form(r"[1-9](\d\d|xx)")), Required,
+    field("status", Kind::List(1, &Kind::Form(r"[1-9](\d\d|xx)")), Required,
         "statuses as the client gets them: `\"401\"`, `\"5xx\"`"),
 ];
 

@@ -32,7 +32,7 @@ pub(crate) static SETTINGS: SettingList<Spec> = &[
     field("name", Kind::NAME, Words("the path; where routes have the same path, also methods and host, and then headers"),
         "unique; stands in keys, logs and metrics"),
     field("path", Kind::PATH, Required, "`/users/{id}`, `/static/{*rest}`; the most specific wins"),
-    field("methods", Kind::List(&METHOD), Words("any"), "one of these"),
+    field("methods", Kind::List(1, &METHOD), Words("any"), "one of these"),
     field("host", Kind::Form(r"(\*\.)?[^*/\s]+"), Words("any"), "`www.example.com`, or `*.example.com`"),
     field("headers", Kind::TEXT_TABLE, Words("any"), "the request has each of these headers with its value")
         .masked(Mask::Secret),
@@ -61,7 +61,7 @@ pub(crate) static SETTINGS: SettingList<Spec> = &[
 
 /// The kind of `limits`, in a route and in `[server]`.
 pub(crate) const USED_LIMITS: Kind =
-    Kind::List(&Kind::Either(&[Kind::NAME, Kind::Table(&USED_LIMIT)]));
+    Kind::List(0, &Kind::Either(&[Kind::NAME, Kind::Table(&USED_LIMIT)]));
 
 /// An entry of `limits` that is written as a table.
 pub(crate) static USED_LIMIT: Shape = Shape::new("one of `limits`", || fields(OF_USED_LIMIT));
@@ -81,7 +81,7 @@ pub(crate) static RESPOND: Shape =
 static OF_RESPOND: SettingList<()> = &[
     field("status", Kind::Whole(200, 599), Value("200"), "the answer's status"),
     field("body", Kind::Text, Value("\"\""), "the answer's body, as plain text"),
-    field("usage", Kind::List(&Kind::NAME), Words("none"),
+    field("usage", Kind::List(1, &Kind::NAME), Words("none"),
         "in place of both: the answer is 200 with what these limits leave to whoever asks, as JSON and in the `ratelimit` fields. Nothing is taken; the route's own `limits` count the question, and those of `[server]` do not"),
 ];
 

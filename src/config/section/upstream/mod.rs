@@ -25,7 +25,7 @@ pub(crate) static UPSTREAM: Shape = Shape::new("[upstreams.NAME]", || fields(SET
 
 #[rustfmt::skip]
 pub(crate) static SETTINGS: SettingList<Spec> = &[
-    field("servers", Kind::List(&Kind::Either(&[Kind::SERVER_URL, Kind::Table(&UPSTREAM_SERVER)])), Required,
+    field("servers", Kind::List(1, &Kind::Either(&[Kind::SERVER_URL, Kind::Table(&UPSTREAM_SERVER)])), Required,
         "`http://`, `https://` or `h2c://` URLs without a path, or `unix:/PATH`; or tables with a `weight`"),
     field("balance", Kind::Word(spellings::<BalanceWord>), Value("\"least-requests\""),
         "how a request's server is chosen: of two random servers the one with fewer requests in flight, each in turn, or by `hash_key`"),
