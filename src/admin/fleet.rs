@@ -9,13 +9,17 @@ use std::mem::replace;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::Admin;
 use super::status::{self, MOST, rounded};
 use crate::clock::every;
-use crate::store::{FleetAnswers, FleetMember, FleetWord};
+use crate::observe::PROCESS;
+use crate::redis::CallError;
+use crate::store::{FleetMember, FleetWord};
 
 /// The time between two reports.
 const PERIOD: Duration = Duration::from_secs(2);
@@ -26,8 +30,55 @@ const INTEREST: Duration = Duration::from_secs(10);
 /// The ID of the question for reports. All processes ask it together.
 const REPORTS: &str = "reports";
 
-const AWAY: &str =
-    "the other processes cannot be asked: Redis does not answer, or too many questions are open";
+/// The most processes that a note names.
+const NAMED: usize = 5;
+
+/// The most bytes of a text from another process.
+const LONGEST: usize = 1_024;
+
+/// The most requests or rejections a second that are told.
+const FASTEST: f64 = 1e15;
+
+/// What a process reports of itself.
+#[derive(Deserialize, Serialize)]
+struct FleetReport {
+    version: ShortText,
+    since: ShortText,
+    config_version: ShortText,
+    requests: u64,
+    requests_per_second: f64,
+    rejected_per_second: f64,
+    store: bool,
+    #[serde(skip_serializing)]
+    rejected: Vec<FleetKey>,
+}
+
+/// A rejected key in a report, or its sums over all reports.
+#[derive(Deserialize, Serialize)]
+struct FleetKey {
+    limit: ShortText,
+    mode: ShortText,
+    key: ShortText,
+    lookup: ShortText,
+    name: Option<ShortText>,
+    count: u64,
+    at_most_over: u64,
+    per_second: f64,
+    #[serde(skip_deserializing)]
+    processes: usize,
+}
+
+/// A text from another process, cut at [`LONGEST`].
+#[derive(Clone, Deserialize, Serialize, PartialEq, Eq, PartialOrd, Ord)]
+#[serde(from = "String")]
+struct ShortText(String);
+
+impl From<String> for ShortText {
+    fn from(mut text: String) -> Self {
+        text.truncate(text.floor_char_boundary(LONGEST));
+        Self(text)
+    }
+}
 
 impl Admin {
     /// Reports to the other processes that share Redis, and answers what they ask, for as long as the process runs.
@@ -71,85 +122,101 @@ impl Admin {
     /// What all processes report. A process that does not answer within a second has no figures.
     pub(super) async fn fleet(&self) -> Value {
         let question = FleetWord { id: REPORTS.to_owned(), text: String::new() };
-        let (answers, note) = self.ask_fleet(question, INTEREST).await;
-        let reports = answers.iter().map(report_of).chain([status::report(self)]);
-        let mut processes: Vec<_> = reports.collect();
-        for (index, process) in processes.iter_mut().enumerate() {
-            process["here"] = (index == answers.len()).into();
-        }
+        let (answers, note) = self.ask_fleet::<FleetReport>(question, INTEREST).await;
+        let own = FleetReport::deserialize(status::report(self)).ok();
+        let mut processes: Vec<_> = answers.iter().map(process_of).collect();
+        let mut here = json!(own);
+        (here["name"], here["here"]) = (PROCESS.as_str().into(), true.into());
+        processes.push(here);
         processes.sort_by_key(|process| process["name"].to_string());
-        let rejected = merged(&mut processes);
         mark_odd(&mut processes);
+        let reports = answers.into_iter().filter_map(|(_, report)| report).chain(own);
+        let rejected = merged(reports.flat_map(|report| report.rejected));
         let sum = |name| processes.iter().filter_map(|it| it[name].as_f64()).sum();
-        let requests: u64 = processes.iter().filter_map(|it| it["requests"].as_u64()).sum();
+        let requests = processes.iter().filter_map(|it| it["requests"].as_u64());
         let sums = json!({
-            "requests": requests,
-            "requests_per_second": rounded(sum("requests_per_second")),
-            "rejected_per_second": rounded(sum("rejected_per_second")),
+            "requests": requests.fold(0, u64::saturating_add),
+            "requests_per_second": rate(sum("requests_per_second")),
+            "rejected_per_second": rate(sum("rejected_per_second")),
         });
         json!({ "processes": processes, "sums": sums, "rejected": rejected, "note": note })
     }
 
-    /// Asks the other processes, and says in a sentence whose answers are missing.
-    pub(super) async fn ask_fleet(
+    /// Asks the other processes, and says in a sentence whose answers are missing. What cannot be read is no answer.
+    pub(super) async fn ask_fleet<T: DeserializeOwned>(
         &self,
         question: FleetWord,
         lasts: Duration,
-    ) -> (FleetAnswers, Option<String>) {
+    ) -> (Vec<(FleetMember, Option<T>)>, Option<String>) {
         let asked = match self.process.store.counters().redis_up {
             // This process is alone.
             None => return Default::default(),
-            Some(true) => self.store().await.ask_fleet(&question, lasts).await.ok(),
-            Some(false) => None,
+            Some(true) => self.store().await.ask_fleet(&question, lasts).await,
+            Some(false) => Err(CallError::Away),
         };
-        let Some(asked) = asked else { return (Vec::new(), Some(AWAY.to_owned())) };
-        let silent = asked.iter().filter(|(_, answer)| answer.is_none());
+        let asked = match asked {
+            Ok(asked) => asked,
+            Err(error) => {
+                let note = format!("the other processes cannot be asked through Redis: {error}");
+                return (Vec::new(), Some(note));
+            }
+        };
+        let read = |answer: Vec<u8>| serde_json::from_slice(&answer).ok();
+        let answers = asked.into_iter().map(|(member, answer)| (member, answer.and_then(read)));
+        let answers: Vec<(_, Option<T>)> = answers.collect();
+        let silent = answers.iter().filter(|(_, answer)| answer.is_none());
         let silent: Vec<_> = silent.map(|(member, _)| member.name()).collect();
         let note = (!silent.is_empty()).then(|| {
+            let more = match silent.len().saturating_sub(NAMED) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            let named = silent[..silent.len().min(NAMED)].join(", ");
             format!(
-                "no answer within a second from {}: stopped, busy, or a version that cannot be asked",
-                silent.join(", ")
+                "no answer within a second from {named}{more}: stopped, busy, or a version that cannot be asked"
             )
         });
-        (asked, note)
+        (answers, note)
     }
 }
 
 /// The report of another process, or what is known of it without a report.
-fn report_of((member, answer): &(FleetMember, Option<String>)) -> Value {
-    let report = answer.as_ref().and_then(|answer| serde_json::from_str(answer).ok());
+fn process_of((member, report): &(FleetMember, Option<FleetReport>)) -> Value {
     let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
-    report.filter(Value::is_object).unwrap_or_else(|| {
-        json!({
-            "name": member.name(), "version": some(&member.program), "since": null,
-            "config_version": some(&member.file), "requests": null, "requests_per_second": null,
-            "rejected_per_second": null, "store": null,
-        })
-    })
+    let mut process = report.as_ref().map_or_else(
+        || {
+            json!({
+                "version": some(&member.program), "since": null, "config_version": some(&member.file),
+                "requests": null, "requests_per_second": null, "rejected_per_second": null, "store": null,
+            })
+        },
+        |report| json!(report),
+    );
+    (process["name"], process["here"]) = (member.name().into(), false.into());
+    process
 }
 
-/// Takes the rejected keys out of all reports, and adds up the counts of each key. The most rejected comes first.
-fn merged(processes: &mut [Value]) -> Vec<Value> {
-    let mut keys = BTreeMap::<_, Value>::new();
-    for process in processes {
-        let reported = process.as_object_mut().and_then(|report| report.remove("rejected"));
-        let Some(Value::Array(reported)) = reported else { continue };
-        for mut key in reported.into_iter().filter(Value::is_object) {
-            key["processes"] = 1.into();
-            let id = (key["limit"].to_string(), key["lookup"].to_string());
-            if let Some(others) = keys.get(&id) {
-                for name in ["count", "at_most_over", "processes"] {
-                    let counts = [others, &key].map(|it| it[name].as_u64().unwrap_or_default());
-                    key[name] = counts.iter().sum::<u64>().into();
-                }
-                let rates = [others, &key].map(|it| it["per_second"].as_f64().unwrap_or_default());
-                key["per_second"] = rounded(rates.iter().sum()).into();
-            }
-            keys.insert(id, key);
+/// A number a second, which JSON can hold.
+fn rate(number: f64) -> f64 {
+    rounded(number.clamp(0.0, FASTEST))
+}
+
+/// Adds up the counts of each key. The most rejected comes first.
+fn merged(reported: impl Iterator<Item = FleetKey>) -> Vec<FleetKey> {
+    let mut keys = BTreeMap::<_, FleetKey>::new();
+    for mut key in reported {
+        key.processes = 1;
+        let id = (key.limit.clone(), key.lookup.clone());
+        if let Some(others) = keys.get(&id) {
+            key.count = key.count.saturating_add(others.count);
+            key.at_most_over = key.at_most_over.saturating_add(others.at_most_over);
+            key.per_second = rate(key.per_second + others.per_second);
+            key.processes += others.processes;
         }
+        keys.insert(id, key);
     }
     let mut keys: Vec<_> = keys.into_values().collect();
-    keys.sort_by_key(|key| Reverse(key["count"].as_u64()));
+    keys.sort_by_key(|key| Reverse(key.count));
     keys.truncate(MOST);
     keys
 }
@@ -175,40 +242,58 @@ fn mark_odd(processes: &mut [Value]) {
 mod tests {
     use super::*;
 
-    fn report(name: &str, versions: (&str, &str), rejected: Value) -> Value {
-        let (version, config) = versions;
-        json!({ "name": name, "version": version, "config_version": config, "rejected": rejected })
-    }
-
     fn key(limit: &str, key: &str, count: u64) -> Value {
         json!({
             "limit": limit, "key": key, "lookup": key, "name": null, "mode": "enforce",
-            "count": count, "at_most_over": 1, "per_second": 0.5,
+            "count": count, "at_most_over": 1, "per_second": 0.5, "of a newer version": {},
         })
+    }
+
+    fn report(rejected: Value) -> Value {
+        json!({
+            "name": "somebody-else", "here": "yes", "version": "1", "config_version": "x", "since": "2026",
+            "requests": u64::MAX, "requests_per_second": 1e308, "rejected_per_second": -1.0, "store": true,
+            "rejected": rejected,
+        })
+    }
+
+    fn sums(keys: &[Value]) -> Value {
+        let merged = merged(keys.iter().map(|key| FleetKey::deserialize(key).unwrap()));
+        merged
+            .iter()
+            .map(|it| json!([it.limit, it.count, it.at_most_over, it.per_second, it.processes]))
+            .collect()
     }
 
     #[test]
     fn the_counts_of_a_key_are_added_up() {
-        let mut processes = [
-            report("a", ("1", "x"), json!([key("per-client", "k", 3), key("login", "k", 9)])),
-            report("b", ("1", "x"), json!([key("per-client", "k", 8), "no key"])),
-            report("c", ("1", "x"), Value::Null),
-        ];
-        let merged = merged(&mut processes);
-        let told: Vec<_> = merged
-            .iter()
-            .map(|it| {
-                json!([
-                    it["limit"],
-                    it["count"],
-                    it["at_most_over"],
-                    it["per_second"],
-                    it["processes"]
-                ])
-            })
-            .collect();
-        assert_eq!(json!(told), json!([["per-client", 11, 2, 1.0, 2], ["login", 9, 1, 0.5, 1]]));
-        assert!(processes.iter().all(|process| process.get("rejected").is_none()));
+        let keys = [key("per-client", "k", 3), key("login", "k", 9), key("per-client", "k", 8)];
+        assert_eq!(sums(&keys), json!([["per-client", 11, 2, 1.0, 2], ["login", 9, 1, 0.5, 1]]));
+        let mut most = key("login", "k", u64::MAX);
+        most["per_second"] = json!(1e308);
+        let saturated = json!([["login", u64::MAX, 2, FASTEST, 2]]);
+        assert_eq!(sums(&[most.clone(), most]), saturated);
+    }
+
+    #[test]
+    fn a_report_has_all_its_members_of_their_types_or_is_none() {
+        let read = |report: &Value| FleetReport::deserialize(report).ok();
+        let mut long = report(json!([key(&"é".repeat(LONGEST), "k", 1)]));
+        let limit = &read(&long).unwrap().rejected[0].limit;
+        assert_eq!(limit.0, "é".repeat(LONGEST / 2), "cut between characters");
+        let member = FleetMember::new("edge-1:7 an-id".to_owned(), "");
+        let process = process_of(&(member, read(&long)));
+        assert_eq!((&process["name"], &process["here"]), (&"edge-1:7".into(), &false.into()));
+        for wrong in [json!("rejected"), json!([1, 2]), json!({}), json!(null)] {
+            assert!(read(&wrong).is_none(), "{wrong}");
+        }
+        for rejected in [json!({}), json!(["a"]), json!([[]]), json!([key("a", "k", 1), null])] {
+            long["rejected"] = rejected;
+            assert!(read(&long).is_none(), "{long}");
+        }
+        let mut text = report(json!([]));
+        text["requests"] = "7".into();
+        assert!(read(&text).is_none(), "{text}");
     }
 
     #[test]
@@ -219,8 +304,10 @@ mod tests {
             (&["x", "y"], &[true, true]),
             (&["x"], &[false]),
         ] {
-            let mut processes: Vec<_> =
-                files.iter().map(|file| report("a", ("1", file), Value::Null)).collect();
+            let mut processes: Vec<_> = files
+                .iter()
+                .map(|file| json!({ "version": "1", "config_version": file }))
+                .collect();
             mark_odd(&mut processes);
             let marks: Vec<_> = processes.iter().map(|it| it["odd_config"] == true).collect();
             assert_eq!(marks, expected, "{files:?}");

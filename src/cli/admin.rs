@@ -28,6 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const CONNECT: Duration = Duration::from_secs(3);
 /// The most bytes of an answer.
 const LONGEST: usize = 16 * 1024 * 1024;
+/// The most characters of a cell.
+const WIDEST: usize = 1_000;
 /// The environment variable with the token. It counts before the token of the file.
 const TOKEN: &str = "TIDEGATE_ADMIN_TOKEN";
 
@@ -171,7 +173,7 @@ impl AdminClient {
         }
         let said = match value["detail"].as_str() {
             _ if status == StatusCode::UNAUTHORIZED => self.about_the_token(),
-            Some(detail) => detail.to_owned(),
+            Some(detail) => printable(detail),
             None => format!("{at} answered {}", status.as_u16()),
         };
         Err(match status.as_u16() {
@@ -247,17 +249,18 @@ pub(super) fn list<'v>(value: &'v Value, name: &str) -> &'v [Value] {
     value[name].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// A value of an answer as a person reads it. A missing value is a dash.
+/// A value of an answer as a person reads it. A missing value is a dash. No character of it misleads the reader.
 pub(super) fn text(value: &Value) -> String {
     let parts: Vec<_> = match value {
         Value::Null => Vec::new(),
-        Value::String(text) => return text.clone(),
+        Value::String(text) => return printable(text),
         Value::Bool(is_so) => return if *is_so { "yes" } else { "no" }.to_owned(),
         Value::Number(number) => return number.to_string(),
         Value::Array(values) => values.iter().map(text).collect(),
-        Value::Object(values) => {
-            values.iter().map(|(name, value)| format!("{name} {}", text(value))).collect()
-        }
+        Value::Object(values) => values
+            .iter()
+            .map(|(name, value)| format!("{} {}", printable(name), text(value)))
+            .collect(),
     };
     if parts.is_empty() { "-".to_owned() } else { parts.join(", ") }
 }
@@ -290,7 +293,13 @@ fn cell(value: &Value, member: &str) -> String {
         Some(number) if member.contains("per_second") => rate(number),
         Some(number) if member.ends_with("_percent") => percent(number / 100.0),
         Some(_) if member.ends_with("_ms") => time(value),
-        _ => printable(&text(value)),
+        _ => {
+            let text = text(value);
+            match text.char_indices().nth(WIDEST) {
+                Some((end, _)) => format!("{}…", &text[..end]),
+                None => text,
+            }
+        }
     }
 }
 

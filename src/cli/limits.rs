@@ -151,7 +151,7 @@ pub(super) fn limits(limits: &LimitsArgs) -> CommandResult {
             let of_key = match set["key"].as_str() {
                 None => " for all keys".to_owned(),
                 Some("") => String::new(),
-                Some(key) => format!(" for {key}"),
+                Some(_) => format!(" for {}", text(&set["key"])),
             };
             let rate = text(&set["rate"]);
             print(format_args!("{rate}{burst}{of_key} until {until}{doubt}"))
@@ -309,8 +309,8 @@ fn shown(bucket: &Value) -> String {
     let mut lines: Vec<_> = ["limit", "key", "algorithm", "rate", "burst", "remaining"]
         .map(|name| (name, text(&bucket[name])))
         .into();
-    if let Some(plan) = bucket["plan"].as_str() {
-        lines.push(("plan", plan.to_owned()));
+    if bucket["plan"].is_string() {
+        lines.push(("plan", text(&bucket["plan"])));
     } else if bucket["plans"].is_object() {
         lines.push(("by plan", text(&bucket["plans"])));
     }

@@ -328,7 +328,7 @@ redis://10.0.0.1:6379  yes  1m   0.4     -       other 2, timeout 1";
         let fleet = json!({
             "processes": [process("edge-1:7", 10.into()), process("edge-2:7", Value::Null)],
             "sums": { "requests": 10, "requests_per_second": 1.0, "rejected_per_second": 1.0 },
-            "rejected": [key("a", 0.5), key("b", 0.1), key("c\u{1b}[2J", 2.5)],
+            "rejected": [key("a", 0.5), key(&"b".repeat(100_000), 0.1), key("c\u{1b}[2J", 2.5)],
             "note": "no answer within a second from edge-2:7",
         });
         let shown = fleet_page("127.0.0.1:9090", &fleet, 2);
@@ -345,6 +345,10 @@ limit       key rejected most  rejected/s  rejected  processes  name
 per-client  c·[2J              2.5         40        2          -
 per-client  a                  0.5         40        2          -";
         assert_eq!(shown, expected, "\n{shown}");
+        let all = fleet_page("", &fleet, usize::MAX);
+        assert!(
+            all.ends_with(&format!("{}…  0.1         40        2          -", "b".repeat(1_000)))
+        );
     }
 
     #[test]

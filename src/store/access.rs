@@ -238,7 +238,7 @@ impl Store {
     /// `lasts`: an answer to an open question with this ID may have been there before. Without Redis nobody is asked.
     ///
     /// # Errors
-    /// If Redis does not answer. [`CallError::Nonsense`] if too many questions are open.
+    /// If Redis does not answer. [`CallError::UnusableKey`] if too many questions are open.
     pub(crate) async fn ask_fleet(
         &self,
         question: &FleetWord,

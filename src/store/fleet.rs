@@ -8,7 +8,10 @@ use parking_lot::Mutex;
 use tokio::sync::broadcast::Sender;
 
 /// The most questions, and the most answers, that wait to be read. The oldest is forgotten for a newer one.
-const MOST: usize = 16;
+const MOST: usize = 32;
+
+/// The most bytes of a name or version that another process says.
+const LONGEST: usize = 256;
 
 /// A question of another process, or this process's answer to it.
 #[derive(Clone, Debug)]
@@ -41,7 +44,7 @@ pub(crate) struct FleetMember {
 }
 
 /// The other processes, each with its answer. `None` if a process has not answered in time, or cannot answer.
-pub(crate) type FleetAnswers = Vec<(FleetMember, Option<String>)>;
+pub(crate) type FleetAnswers = Vec<(FleetMember, Option<Vec<u8>>)>;
 
 impl Default for FleetWords {
     fn default() -> Self {
@@ -51,13 +54,22 @@ impl Default for FleetWords {
 
 impl FleetMember {
     /// A process that said the versions of its file and of its program, with a space between them. Or it said nothing.
-    pub(super) fn new(id: String, versions: &str) -> Self {
+    pub(crate) fn new(id: String, versions: &str) -> Self {
         let (file, program) = versions.split_once(' ').unwrap_or_default();
-        Self { id, file: file.to_owned(), program: program.to_owned() }
+        Self { id, file: start(file).to_owned(), program: start(program).to_owned() }
     }
 
     /// The machine, and the number of the process.
     pub(crate) fn name(&self) -> &str {
-        self.id.split(' ').next().unwrap_or_default()
+        name_of(&self.id)
     }
+}
+
+/// The machine, and the number of the process with this ID.
+pub(super) fn name_of(id: &str) -> &str {
+    start(id.split(' ').next().unwrap_or_default())
+}
+
+fn start(text: &str) -> &str {
+    &text[..text.floor_char_boundary(LONGEST)]
 }

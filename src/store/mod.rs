@@ -43,7 +43,7 @@ mod warnings;
 pub use self::access::Store;
 pub use self::bucket::BucketAsk;
 pub use self::claim::{Claim, verdict};
-pub(crate) use self::fleet::{FleetAnswers, FleetMember, FleetWord};
+pub(crate) use self::fleet::{FleetMember, FleetWord};
 pub use self::grant::{ClockReading, Grant};
 pub(crate) use self::level::BucketLevel;
 pub use self::name::BucketKey;

@@ -10,8 +10,9 @@ use std::time::Duration;
 use http::StatusCode;
 use jiff::Timestamp as Rfc3339;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use self::would_pass::{limit_of, would_pass};
@@ -42,12 +43,16 @@ const OLD_FIGURES: &str = "these are the figures that rejected the request: the 
                            and the key as it is kept does not tell the new ones";
 
 /// The rejections that processes keep, and the time of day since which they keep all.
-#[derive(Default, Serialize, Deserialize)]
+#[derive(Serialize, Deserialize)]
 struct KeptAnswer {
+    #[serde(deserialize_with = "date")]
     since: String,
-    /// As JSON, the newest first.
-    rejections: Vec<Value>,
+    /// The newest first.
+    rejections: Vec<Told>,
 }
+
+/// What is told of a rejection.
+type Told = Map<String, Value>;
 
 impl Admin {
     /// Answers a question about the rejection with this ID, or about the key that the query names. All processes that
@@ -62,25 +67,37 @@ impl Admin {
             [id] => id,
             _ => return Err(ApiProblem(StatusCode::NOT_FOUND, HOW.to_owned())),
         };
-        let KeptAnswer { mut since, mut rejections } = self.kept(id, query).await?;
-        let uuid = Uuid::parse_str(&decoded(id)).map(|uuid| uuid.to_string());
-        let is_sure = uuid.is_ok_and(|uuid| rejections.iter().any(|it| it["id"] == uuid));
+        // Another process may have a limit that this one does not have.
+        let mut kept = self.kept(id, query).await;
+        let uuid = Uuid::parse_str(&decoded(id)).map(|uuid| json!(uuid.to_string()));
+        let is_it = |it: &Told| it.get("id") == uuid.as_ref().ok();
+        let is_sure =
+            uuid.is_ok() && kept.as_ref().is_ok_and(|kept| kept.rejections.iter().any(is_it));
         let (mut processes, mut note) = (vec![PROCESS.to_string()], None);
         if !is_sure {
             let text = [id, query.unwrap_or_default()].join("?");
             let question = FleetWord { id: new_uuid(self.wall()).to_string(), text };
-            let (answers, missing) = self.ask_fleet(question, INTEREST).await;
-            for (member, text) in answers {
-                let kept = text.and_then(|text| serde_json::from_str::<KeptAnswer>(&text).ok());
-                let Some(kept) = kept else { continue };
+            let (answers, missing) = self.ask_fleet::<Option<KeptAnswer>>(question, INTEREST).await;
+            for (member, answer) in answers {
+                let Some(other) = answer else { continue };
                 processes.push(member.name().to_owned());
-                rejections.extend(kept.rejections.into_iter().filter(Value::is_object));
-                // All of them keep all rejections since the latest of these times.
-                since = max(since, kept.since);
+                kept = match (kept, other) {
+                    (Ok(mut all), Some(other)) => {
+                        all.rejections.extend(other.rejections);
+                        // All of them keep all rejections since the latest of these times.
+                        all.since = max(all.since, other.since);
+                        Ok(all)
+                    }
+                    (kept, None) => kept,
+                    (Err(_), Some(other)) => Ok(other),
+                };
             }
-            rejections.sort_by_key(|it| Reverse(it["time"].to_string()));
             note = missing;
         }
+        let KeptAnswer { since, mut rejections } = kept.map_err(|ApiProblem(status, detail)| {
+            ApiProblem(status, note.iter().fold(detail, |detail, note| format!("{detail}; {note}")))
+        })?;
+        rejections.sort_by_key(|it| Reverse(it.get("time").map(Value::to_string)));
         if id.is_empty() {
             let [limit, key] = ["limit", "key"].map(|name| parameter(query, name));
             return Ok(answer_json(&json!({
@@ -89,26 +106,31 @@ impl Admin {
         }
         // If several rejections have this request ID, the newest counts.
         if let Some(mut told) = rejections.into_iter().next() {
-            (told["processes"], told["note"]) = (json!(processes), json!(note));
-            return Ok(answer_json(&told));
+            told.extend([
+                ("processes".to_owned(), json!(processes)),
+                ("note".to_owned(), json!(note)),
+            ]);
+            return Ok(answer_json(&told.into()));
         }
-        let was = if processes.len() > 1 { "were" } else { "was" };
+        let (was, keeps) = if processes.len() > 1 { ("were", "keep") } else { ("was", "keeps") };
         let note = note.map(|note| format!("; {note}")).unwrap_or_default();
         let detail = format!(
-            "no rejection has the ID `{}` here: {} {was} asked, and keep the last rejections, all of them since {since}{note}",
+            "no rejection has the ID `{}` here: {} {was} asked, and {keeps} the last rejections, all of them since {since}{note}",
             decoded(id),
             processes.join(", ")
         );
         Err(ApiProblem(StatusCode::NOT_FOUND, detail))
     }
 
-    /// What this process keeps, for another one that asks: the ID in the path, and the query.
+    /// What this process keeps, for another one that asks: the ID in the path, and the query. `null` if it does not know
+    /// the limit, or the limit cannot have the key.
     pub(super) async fn why_for_others(&self, asked: &str) -> String {
         let (id, query) = asked.split_once('?').unwrap_or((asked, ""));
-        let mut kept = self.kept(id, Some(query)).await.unwrap_or_default();
+        let mut kept = self.kept(id, Some(query)).await.ok();
         loop {
             let text = serde_json::to_string(&kept).unwrap_or_default();
-            if text.len() <= MOST_BYTES || kept.rejections.pop().is_none() {
+            let is_short = text.len() <= MOST_BYTES;
+            if is_short || kept.as_mut().and_then(|kept| kept.rejections.pop()).is_none() {
                 return text;
             }
         }
@@ -130,13 +152,13 @@ impl Admin {
                 let (_, asked) = self.asked(&settings, &limit, &encoded(&key), query)?;
                 of_key = kept.of_key(&limit, asked.shown.as_str());
             }
-            rejections.extend(of_key.iter().map(|it| self.told(&settings, it)));
+            rejections.extend(of_key.iter().filter_map(|it| object(self.told(&settings, it))));
         } else {
             let id = decoded(id);
             let uuid = Uuid::parse_str(&id).ok();
             let named = kept.find(|it| uuid == Some(it.id) || it.request_id == id);
             if let Some(newest) = named.first() {
-                rejections.push(self.explained(&settings, newest).await);
+                rejections.extend(object(self.explained(&settings, newest).await));
             }
         }
         Ok(KeptAnswer { since: time(kept.since()), rejections })
@@ -291,8 +313,37 @@ fn parameter(query: Option<&str>, name: &str) -> Option<String> {
     Some(decoded(&value.replace('+', " ")))
 }
 
+fn object(value: Value) -> Option<Told> {
+    if let Value::Object(told) = value { Some(told) } else { None }
+}
+
+/// A time of day in the answer of another process.
+fn date<'de, D: Deserializer<'de>>(answer: D) -> Result<String, D::Error> {
+    let at: Rfc3339 = String::deserialize(answer)?.parse().map_err(D::Error::custom)?;
+    Ok(format!("{at:.3}"))
+}
+
 /// A time of day with its milliseconds.
 fn time(at: Timestamp) -> String {
     let millis = i64::try_from(at.as_micros() / 1_000).unwrap_or_default();
     format!("{:.3}", Rfc3339::from_millisecond(millis).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_has_a_time_and_a_list_of_objects() {
+        let read = |text: &str| serde_json::from_str::<Option<KeptAnswer>>(text).ok();
+        let kept = r#"{"since":"2026-01-02T03:04:05Z","rejections":[{"id":"x"}],"new":1}"#;
+        let known = read(kept).flatten().unwrap();
+        assert_eq!((&*known.since, known.rejections.len()), ("2026-01-02T03:04:05.000Z", 1));
+        assert!(read("null").is_some_and(|answer| answer.is_none()), "it knows no such limit");
+        for (part, wrong) in
+            [("2026-", "9999\u{1b}[2J"), (r#"{"id":"x"}"#, "\"x\""), (r#"{"id":"x"}"#, "null")]
+        {
+            assert!(read(&kept.replace(part, wrong)).is_none(), "{wrong}");
+        }
+    }
 }

@@ -5,7 +5,6 @@
 //! renews the lease, and gives it back when the process ends. If it does not, the others say so.
 
 use std::collections::{BTreeMap, HashMap};
-use std::mem::replace;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::observe::{events, host};
 use crate::redis::{CallError, CallKind, HashSlot, LastingFailures, Router};
 use crate::store::ProcessStore;
-use crate::store::fleet::{FleetAnswers, FleetMember, FleetWord};
+use crate::store::fleet::{FleetAnswers, FleetMember, FleetWord, name_of};
 use crate::store::process::LEASE;
 
 pub(super) static SCRIPT: LazyLock<Script> =
@@ -39,9 +38,19 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The time between two looks for answers.
 const ANSWER_PAUSE: Duration = Duration::from_millis(50);
 
+/// The most bytes of an answer.
+const LONGEST: usize = 128 * 1_024;
+
 /// How long an answer to a question of another process stays in Redis. A process that stops has no figures after this
 /// time, and is gone when its lease is over.
 const KEPT: Duration = Duration::from_secs(5);
+
+const NO_ROOM: CallError =
+    CallError::UnusableKey("too many questions are open, ask again in a second");
+
+const USED: CallError = CallError::UnusableKey(
+    "a key that begins with PREFIX::processes or PREFIX::fleet holds a value of another type",
+);
 
 const OTHER_TYPE: &str = "delete the keys that begin with PREFIX::processes and PREFIX::fleet, and stop the other program that writes them; until then the last count stays in force";
 
@@ -124,9 +133,7 @@ impl FleetCalls {
             kind = CallKind::Awaited;
         }
         match self.router.call(kind, self.slot, &call, read, deadline).await {
-            Err(CallError::Redis(error)) if error.code() == Some("WRONGTYPE") => {
-                Err(CallError::OTHER_TYPE)
-            }
+            Err(CallError::Redis(error)) if error.code() == Some("WRONGTYPE") => Err(USED),
             called => called,
         }
     }
@@ -139,14 +146,20 @@ impl FleetCalls {
     ) -> Result<FleetAnswers, CallError> {
         let until = Instant::now() + PATIENCE;
         let by = |latest: Instant| latest.min(self.router.deadline());
-        let seen = self.call(FleetWant::Ask(question, lasts), by(until)).await?;
-        if !seen.asked.iter().any(|it| it.id == question.id) {
-            return Err(CallError::Nonsense);
-        }
+        let seen = loop {
+            let seen = self.call(FleetWant::Ask(question, lasts), by(until)).await?;
+            if seen.asked.iter().any(|it| it.id == question.id) {
+                break seen;
+            }
+            if Instant::now() + ANSWER_PAUSE >= until {
+                return Err(NO_ROOM);
+            }
+            sleep(ANSWER_PAUSE).await;
+        };
         let others = seen.living.into_iter().filter(|it| it.id != self.own);
         let mut others: FleetAnswers = others.map(|it| (it, None)).collect();
         loop {
-            let is_open = |(member, answer): &&mut (FleetMember, Option<String>)| {
+            let is_open = |(member, answer): &&mut (FleetMember, Option<Vec<u8>>)| {
                 answer.is_none() && !member.program.is_empty()
             };
             let open: Vec<_> = others.iter_mut().filter(is_open).collect();
@@ -157,12 +170,16 @@ impl FleetCalls {
             for (member, _) in &open {
                 call.arg(self.answer_key(&question.id, &member.id));
             }
-            let read = |answer| Vec::<Option<String>>::from_redis_value(answer).ok();
+            let read = |answer| Vec::<Option<Vec<u8>>>::from_redis_value(answer).ok();
             let deadline = by(until + ANSWER_PAUSE);
             let said =
                 self.router.call(CallKind::Awaited, self.slot, &call, read, deadline).await?;
             let is_over = Instant::now() >= until || said.iter().all(Option::is_some);
-            open.into_iter().zip(said).for_each(|((_, answer), said)| *answer = said);
+            for ((_, answer), mut said) in open.into_iter().zip(said) {
+                // The beginning of a longer answer cannot be read, so it counts as no answer.
+                said.iter_mut().for_each(|it| it.truncate(LONGEST));
+                *answer = said;
+            }
             if is_over {
                 return Ok(others);
             }
@@ -207,7 +224,7 @@ async fn announce(calls: FleetCalls) {
     let (shared, router) = (&calls.shared, &calls.router);
     let mut failures = LastingFailures::new(OTHER_TYPE, OTHERWISE);
     let mut silent = HashMap::<String, u32>::new();
-    let mut several = 0;
+    let (mut files, mut failed) = (FilesTold::default(), None::<Instant>);
     let mut said = shared.fleet.said.subscribe();
     for beat in 0_u32.. {
         let next = Instant::now() + PAUSE;
@@ -221,15 +238,17 @@ async fn announce(calls: FleetCalls) {
             silent.retain(|name, _| seen.ended.contains(name));
             seen.ended.into_iter().for_each(|name| *silent.entry(name).or_default() += 1);
             for (name, _) in silent.iter().filter(|(_, looks)| **looks == LOOKS) {
-                events::process_gone(name.split(' ').next().unwrap_or_default());
+                events::process_gone(name_of(name));
             }
             for question in seen.asked {
                 // Nobody reads the questions before the process has started.
                 let _ = shared.fleet.asked.send(question);
             }
             if !seen.living.is_empty() {
-                tell_files(&seen.living, &mut several);
+                files.tell(&seen.living, failed.is_some_and(|at| at.elapsed() < LEASE));
             }
+        } else {
+            failed = Some(Instant::now());
         }
         while let Ok(Ok(word)) = timeout_at(next, said.recv()).await {
             // The process that asked says who has not answered.
@@ -239,21 +258,38 @@ async fn announce(calls: FleetCalls) {
     }
 }
 
-/// Says when the processes begin to have several configuration files, and when they have one again. `several` is the
-/// number of looks in a row that found several: a saved file reaches the processes one after the other, so one look does
-/// not count.
-fn tell_files(living: &[FleetMember], several: &mut u32) {
-    let mut files = BTreeMap::<&str, Vec<&str>>::new();
-    for member in living.iter().filter(|it| !it.file.is_empty()) {
-        files.entry(&member.file).or_default().push(member.name());
+/// Whether the processes have several configuration files, as it was said last.
+#[derive(Default)]
+struct FilesTold {
+    differ: bool,
+    /// How many looks in a row found the opposite.
+    looks: u32,
+}
+
+impl FilesTold {
+    /// Whether there is news. A saved file reaches the processes one after the other, so one look does not count. After
+    /// an outage some processes may not be announced yet, so nobody knows that all agree.
+    fn is_news(&mut self, differ: bool, is_after_outage: bool) -> bool {
+        let is_opposite = differ != self.differ && (differ || !is_after_outage);
+        self.looks = if is_opposite { self.looks + 1 } else { 0 };
+        if self.looks < 2 {
+            return false;
+        }
+        *self = Self { differ, looks: 0 };
+        true
     }
-    let now = if files.len() > 1 { several.saturating_add(1) } else { 0 };
-    let each = files.into_iter().map(|(file, names)| format!("{file} on {}", some(names)));
-    let each = each.collect::<Vec<_>>().join("; ");
-    match (replace(several, now), now) {
-        (1, 2) => events::fleet_differs(&each),
-        (2.., 0) => events::fleet_agrees(&each),
-        _ => {}
+
+    fn tell(&mut self, living: &[FleetMember], is_after_outage: bool) {
+        let mut files = BTreeMap::<&str, Vec<&str>>::new();
+        for member in living.iter().filter(|it| !it.file.is_empty()) {
+            files.entry(&member.file).or_default().push(member.name());
+        }
+        if !self.is_news(files.len() > 1, is_after_outage) {
+            return;
+        }
+        let each = files.into_iter().map(|(file, names)| format!("{file} on {}", some(names)));
+        let each = each.collect::<Vec<_>>().join("; ");
+        if self.differ { events::fleet_differs(&each) } else { events::fleet_agrees(&each) }
     }
 }
 
@@ -263,5 +299,37 @@ fn some(mut names: Vec<&str>) -> String {
     match names.get(3..) {
         None | Some([]) => names.join(", "),
         Some(more) => format!("{} and {} more", names[..3].join(", "), more.len()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_looks_in_a_row_are_news_and_after_an_outage_nobody_agrees() {
+        let mut told = FilesTold::default();
+        for (differ, is_after_outage, is_news) in [
+            (true, false, false),
+            (false, false, false),
+            (true, true, false),
+            (true, true, true),
+            (true, false, false),
+            // Redis has come back empty. This process is the first one that it knows.
+            (false, true, false),
+            (false, true, false),
+            (false, true, false),
+            (false, false, false),
+            (true, false, false),
+            (false, false, false),
+            (false, false, true),
+            (false, false, false),
+        ] {
+            assert_eq!(
+                told.is_news(differ, is_after_outage),
+                is_news,
+                "{differ} {is_after_outage}"
+            );
+        }
     }
 }

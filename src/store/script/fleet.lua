@@ -8,6 +8,9 @@
 -- versions. ARGV[4] is 1 if the answer is to name the processes. If the process asks something, the question's ID, its
 -- time in microseconds and its text follow.
 --
+-- The question `reports`, which all processes ask together, always has room. A question that would end later than a
+-- minute from now is of no process, and is removed.
+--
 -- The answer: the number of processes whose lease runs; these processes, each with its versions; the open questions,
 -- each with its ID, among them the new one if there was room for it; the processes whose lease has ended. These are
 -- forgotten after a minute, so that each process can tell of them.
@@ -38,14 +41,16 @@ end
 local questions, found, latest = {}, redis.call('HGETALL', asked), 0
 for index = 1, #found, 2 do
   local ends, text = string.match(found[index + 1], '^(%d+) (.*)$')
-  if tonumber(ends or '0') <= now then
+  ends = tonumber(ends or '0')
+  if ends <= now or ends > now + 60000000 then
     redis.call('HDEL', asked, found[index])
   elseif found[index] ~= ARGV[5] then
-    latest = math.max(latest, tonumber(ends))
+    latest = math.max(latest, ends)
     questions[#questions + 1], questions[#questions + 2] = found[index], text
   end
 end
-if ARGV[5] and #questions < 2 * MOST_QUESTIONS then
+local has_room = ARGV[5] == 'reports' or #questions < 2 * MOST_QUESTIONS
+if ARGV[5] and has_room then
   local ends = now + ARGV[6]
   redis.call('HSET', asked, ARGV[5], whole(ends) .. ' ' .. ARGV[7])
   redis.call('PEXPIREAT', asked, whole(math.max(latest, ends) / 1000 + 1))

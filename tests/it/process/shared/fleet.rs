@@ -10,6 +10,11 @@ use crate::support::sentinels::Sentinels;
 use crate::support::tidegate::Tidegate;
 use crate::support::wait_until;
 
+const KEYS: &str = "tidegate::fleet{tidegate::processes}";
+
+/// A time that is later than any lease of a process, in microseconds.
+const FAR: &str = "4000000000000000";
+
 const LIMIT: &str = "rate = \"2/h\"\nkey = [\"param:name\"]";
 
 fn proxy(store: &str) -> Proxy {
@@ -104,8 +109,7 @@ fn who_is_gone_stopped_or_older_is_seen() {
     stopped.signal("CONT");
     until_all(&one, 2);
     // An older version announces itself in this way, and has no words for others.
-    let lease = "4000000000000000";
-    let _: i64 = server.run(&["ZADD", "tidegate::processes", lease, "old:1 an-id"]);
+    let _: i64 = server.run(&["ZADD", "tidegate::processes", FAR, "old:1 an-id"]);
     seen = fleet(&one);
     let old =
         seen["processes"].as_array().unwrap().iter().find(|it| it["name"] == "old:1").unwrap();
@@ -153,7 +157,7 @@ fn nobody_reports_while_nobody_asks_and_nothing_is_rejected() {
     let server = RedisServer::start();
     let proxies = [(); 2].map(|()| proxy(&server.fields()).start());
     let reports = || -> Vec<String> { server.run(&["KEYS", "tidegate::fleet*:reports:*"]) };
-    let versions = "tidegate::fleet{tidegate::processes}:versions";
+    let versions = &format!("{KEYS}:versions");
     wait_until("both are announced", || server.run::<i64>(&["HLEN", versions]) == 2);
     assert_eq!(get(proxies[0].address, "/ann", &[]).status, 200);
     let calls = || server.calls("evalsha");
@@ -282,4 +286,94 @@ fn any_process_explains_what_another_rejected() {
     let (_, told) = why(&other, "/order-7");
     assert_eq!(format!("urn:uuid:{}", told["id"].as_str().unwrap()), older);
     assert!(told["note"].as_str().unwrap().contains("Redis"), "{told}");
+}
+
+#[test]
+fn what_cannot_be_read_in_redis_is_no_answer() {
+    let server = RedisServer::start();
+    let [one, other] = [(); 2].map(|()| proxy(&server.fields()).start());
+    until_all(&one, 2);
+    (0..4).for_each(|_| drop(get(other.address, "/eve", &[])));
+    let other_name = name_of(&other);
+    let evil = "evil:1 an-id";
+    let _: i64 = server.run(&["ZADD", "tidegate::processes", FAR, evil]);
+    let _: i64 = server.run(&["HSET", &format!("{KEYS}:versions"), evil, "x 0.1.0"]);
+    let key = format!("{KEYS}:reports:{evil}");
+    let report = r#"{"name":"x","version":"9","config_version":"x","since":"x","requests":1,
+        "requests_per_second":1,"rejected_per_second":1,"store":true,"rejected":REJECTED}"#;
+    let good = report.replace("REJECTED", "[]");
+    let long = good.replace("\"9\"", &format!("\"{}\"", "9".repeat(200 << 10)));
+    let not_text = "return redis.call('SET', KEYS[1], '\\255\\254')";
+    for (evil_says, is_read) in [
+        (good.clone(), true),
+        (report.replace("REJECTED", r#"["a"]"#), false),
+        (report.replace("REJECTED", r#"{"a":1}"#), false),
+        (good.replace(":1,", ":-1,"), false),
+        ("[1,2]".to_owned(), false),
+        ("not UTF-8".to_owned(), false),
+        (long, false),
+    ] {
+        let _: String = match &*evil_says {
+            "not UTF-8" => server.run(&["EVAL", not_text, "1", &key]),
+            _ => server.run(&["SET", &key, &evil_says]),
+        };
+        let mut seen = Value::Null;
+        wait_until("the other one is seen beside it", || {
+            seen = fleet(&one);
+            seen["rejected"][0]["key"] == "eve" && names(&seen).contains(&"evil:1")
+        });
+        let note = seen["note"].as_str().unwrap_or_default();
+        assert_eq!(note.contains("evil:1"), !is_read, "{evil_says:.99}: {seen}");
+        assert!(!note.contains(&other_name), "{evil_says:.99}: {seen}");
+    }
+    let most = u64::MAX.to_string();
+    let _: String = server.run(&[
+        "SET",
+        &key,
+        &good.replace("\"requests\":1", &format!("\"requests\":{most}")),
+    ]);
+    assert_eq!(fleet(&one)["sums"]["requests"], u64::MAX);
+}
+
+#[test]
+fn questions_have_room_and_who_cannot_be_asked_is_told() {
+    let server = RedisServer::start();
+    let [one, _other] = [(); 2].map(|()| proxy(&server.fields()).start());
+    until_all(&one, 2);
+    let asked = &format!("{KEYS}:asked");
+    let ask = |ends: &str| {
+        for index in 0..16 {
+            let _: i64 =
+                server.run(&["HSET", asked, &format!("q{index}"), &format!("{ends} why/{index}?")]);
+        }
+    };
+    let note = || why(&one, "?limit=client&key=eve").1["note"].clone();
+    ask(FAR);
+    wait_until("questions without an end are gone", || note().is_null());
+    let now: Vec<String> = server.run(&["TIME"]);
+    ask(&format!("{}000000", now[0].parse::<u64>().unwrap() + 50));
+    assert!(
+        note().as_str().unwrap().ends_with("too many questions are open, ask again in a second")
+    );
+    until_all(&one, 2);
+    let _: i64 = server.run(&["DEL", asked]);
+    let _: String = server.run(&["SET", asked, "x"]);
+    let seen = fleet(&one);
+    assert!(seen["note"].as_str().unwrap().contains("another type"), "{seen}");
+}
+
+#[test]
+fn a_process_explains_a_limit_that_it_does_not_have() {
+    let server = RedisServer::start();
+    let file = proxy(&server.fields());
+    let [one, other] = [file.start(), file.clone().limit("more", LIMIT).start()];
+    until_all(&one, 2);
+    let (status, listed) = why(&one, "?limit=more&key=eve");
+    assert_eq!((status, &listed["rejections"]), (200, &json!([])), "{listed}");
+    assert_eq!(why(&one, "?limit=unknown&key=eve").0, 404);
+    other.signal("STOP");
+    let (status, problem) = why(&one, "?limit=more&key=eve");
+    let detail = problem["detail"].as_str().unwrap();
+    assert!(status == 404 && detail.contains("no answer within a second"), "{detail}");
+    other.signal("CONT");
 }
