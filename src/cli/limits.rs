@@ -18,8 +18,8 @@ use crate::request::overrides::of_alternative;
 /// Show the limits of a running proxy, and override a limit for one key or for all keys.
 ///
 /// A key is given by its plain values, in the order of the limit's `key`; `-` stands for a value that
-/// requests do not have, and '*' alone for all keys of the limit. An override applies within a second on
-/// every proxy that shares the store.
+/// requests do not have, and '*' alone for all keys of the limit (with --plain for the key `*`). An override
+/// applies within a second on every proxy that shares the store.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "For example:\n  \
     tidegate limits list\n  \
@@ -101,6 +101,9 @@ struct NamedKey {
     limit: String,
     /// The key's values, in the order of the limit's `key`
     key: Vec<String>,
+    /// Take '*' as the key of one client, not as all keys
+    #[arg(long)]
+    plain: bool,
     #[command(flatten)]
     admin: AdminOptions,
 }
@@ -170,7 +173,12 @@ pub(super) fn limits(limits: &LimitsArgs) -> CommandResult {
                     (named.path(limit, end)?, named.doubt(limit))
                 }
             };
-            client.json(&Method::DELETE, &path, None)?;
+            client.json(&Method::DELETE, &path, None).map_err(|failure| {
+                let is_of_key = named.path_of_all().and(named.listed_override(&all)).is_some();
+                let hint = if is_of_key { "; the key `*` has one: add --plain" } else { "" };
+                let message = failure.message.map(|message| message + hint);
+                Failure { message, ..failure }
+            })?;
             print(format_args!("{done}{doubt}"))
         }
     }
@@ -196,7 +204,8 @@ impl NamedKey {
 
     /// The path of the override of all keys, for which `*` alone stands.
     fn path_of_all(&self) -> Option<String> {
-        (self.key == ["*"]).then(|| format!("/api/limits/{}/override", segment(&self.limit)))
+        (self.key == ["*"] && !self.plain)
+            .then(|| format!("/api/limits/{}/override", segment(&self.limit)))
     }
 
     /// The path of the override of exactly this key, if the endpoint lists it. The override's limit may be gone, or may
@@ -235,7 +244,7 @@ impl NamedKey {
         if let Some(path) = self.path_of_all() {
             let none = || {
                 format!(
-                    "`*` stands for all keys, which have no one bucket: give a key. `tidegate limits reset {} '*' --override` ends the override of all keys",
+                    "`*` stands for all keys, which have no one bucket: give a key, or --plain for the key `*`. `tidegate limits reset {} '*' --override` ends the override of all keys",
                     self.limit
                 )
             };
@@ -295,8 +304,9 @@ fn listed(all: &Value) -> String {
     for one in &mut overrides {
         let state = if one["in_force"] == true { "in force" } else { "of no limit" };
         one["state"] = state.into();
+        // A key may be any text, and a limit's name has no comma.
         if one["key"].is_null() {
-            one["key"] = "all keys".into();
+            one["limit"] = format!("{}, all keys", text(&one["limit"])).into();
         }
     }
     match overrides.is_empty() {

@@ -125,7 +125,7 @@ fn normal(
     let part = Part::parse(text, source, prefixes, loose_paths).map_err(ApiProblem::nonsense)?;
     part.value().map(|value| value.as_bytes().to_owned()).ok_or_else(|| {
         ApiProblem::nonsense(format!(
-            "`{text}` is more than one key; overrides for many keys stand in proxy.toml"
+            "`{text}` is more than one key; overrides for some keys stand in proxy.toml, and one '*' alone stands for all keys in `tidegate limits`"
         ))
     })
 }

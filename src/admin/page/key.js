@@ -103,7 +103,7 @@ async function change(path, method, body) {
 
 async function showOverrides() {
   const { overrides } = await asJson("/api/limits");
-  const nameOf = (one) => `${one.limit} ${one.key}`;
+  const nameOf = (one) => `${one.limit} ${JSON.stringify(one.key)}`;
   const row = rows(byId("overrides"), overrides.length ? overrides.map(nameOf) : [""], (name, at) => {
     if (!name) return { row: element("li", { className: "quiet" }, "None.") };
     const { limit, key } = overrides[at];

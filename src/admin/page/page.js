@@ -117,7 +117,8 @@ function showTop() {
   const minutes = Math.max(1, Math.round(status.rejected_keys_window_ms / 60000));
   // Each process has a window of its own.
   byId("rejected-in").textContent = all === own ? `in ${minutes} min` : "in 5 to 10 min";
-  byId("rejected-note").textContent = "Shadowed and marked requests count too. " + (over ? `A count is too high by ${over} at most.` : "The counts are exact.");
+  byId("rejected-note").textContent = "Shadowed and marked requests count too. " + (over ? `A count is too high by ${over} at most.` : all === own ? "The counts are exact." : "")
+    + (all === own ? "" : " A process reports only its most rejected keys, so a count may be too low.");
 }
 
 function showRoutes() {

@@ -65,7 +65,7 @@ fn one_change_holds_for_all_keys_on_all_proxies() {
     assert!(written.contains_key("user*"), "older versions read fields with a colon: {written:?}");
     let listed = &all(other)["overrides"][0];
     assert_eq!((&listed["key"], &listed["rate"]), (&Value::Null, &json!("50/h")), "{listed}");
-    assert!(done(other, &["list"]).contains("user         all keys  "));
+    assert!(done(other, &["list"]).contains("\nuser, all keys  "));
     let seen = bucket(other, "a");
     assert_eq!((&seen["burst"], &seen["override"]["key"]), (&json!(50), &Value::Null));
     assert!(seen["remaining"].as_u64().unwrap() <= 44, "what was used stays used: {seen}");
@@ -247,4 +247,28 @@ fn what_cannot_be_for_all_keys_is_said() {
     assert_eq!(all(&proxy)["overrides"][1]["in_force"], false);
     done(&proxy, &["reset", "dear", "*", "--override"]);
     assert_eq!(all(&proxy)["overrides"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn the_key_of_one_client_may_be_a_star_or_look_like_all_keys() {
+    let ban = "rate = \"2/d\"\nban = { after = 1, within = \"1h\", for = \"2h\" }";
+    let proxy = by_user(ban, "").section("[log]\nkeys = \"plain\"").start();
+    (0..3).for_each(|_| drop(passes(&proxy, "*")));
+    proxy.log.wait("banned", |line| line["key"] == "*");
+    let (code, _, errors) = told(&proxy, &["reset", "user", "*", "--override"]);
+    assert!(code != 0 && errors.contains("the key `*` has one: add --plain"), "{errors}");
+    done(&proxy, &["set", "user", "all keys", "--rate", "6/d"]);
+    done(&proxy, &["set", "user", "*", "--rate", "5/d"]);
+    let listed = done(&proxy, &["list"]);
+    for row in [
+        "\nuser, all keys  -         5/d",
+        "\nuser            *         ",
+        "\nuser            all keys  6/d",
+    ] {
+        assert!(listed.contains(row), "{row} in {listed}");
+    }
+    done(&proxy, &["reset", "user", "*", "--plain", "--override"]);
+    assert_eq!([burst(&proxy, "*", ""), burst(&proxy, "all keys", "")], [5, 6]);
+    let (_, _, errors) = told(&proxy, &["set", "user", "*", "--plain", "--rate", "5/d"]);
+    assert!(errors.contains("one '*' alone"), "{errors}");
 }
