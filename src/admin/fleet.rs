@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::Admin;
 use super::status::{self, MOST, rounded};
 use crate::clock::every;
-use crate::observe::PROCESS;
+use crate::observe::{PROCESS, start};
 use crate::redis::CallError;
 use crate::store::{FleetMember, FleetWord};
 
@@ -75,7 +75,7 @@ struct ShortText(String);
 
 impl From<String> for ShortText {
     fn from(mut text: String) -> Self {
-        text.truncate(text.floor_char_boundary(LONGEST));
+        text.truncate(start(&text, LONGEST).len());
         Self(text)
     }
 }

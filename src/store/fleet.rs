@@ -7,6 +7,8 @@
 use parking_lot::Mutex;
 use tokio::sync::broadcast::Sender;
 
+use crate::observe::start;
+
 /// The most questions, and the most answers, that wait to be read. The oldest is forgotten for a newer one.
 const MOST: usize = 32;
 
@@ -56,7 +58,11 @@ impl FleetMember {
     /// A process that said the versions of its file and of its program, with a space between them. Or it said nothing.
     pub(crate) fn new(id: String, versions: &str) -> Self {
         let (file, program) = versions.split_once(' ').unwrap_or_default();
-        Self { id, file: start(file).to_owned(), program: start(program).to_owned() }
+        Self {
+            id,
+            file: start(file, LONGEST).to_owned(),
+            program: start(program, LONGEST).to_owned(),
+        }
     }
 
     /// The machine, and the number of the process.
@@ -67,9 +73,5 @@ impl FleetMember {
 
 /// The machine, and the number of the process with this ID.
 pub(super) fn name_of(id: &str) -> &str {
-    start(id.split(' ').next().unwrap_or_default())
-}
-
-fn start(text: &str) -> &str {
-    &text[..text.floor_char_boundary(LONGEST)]
+    start(id.split(' ').next().unwrap_or_default(), LONGEST)
 }

@@ -253,7 +253,7 @@ fn what_cannot_be_for_all_keys_is_said() {
 fn the_key_of_one_client_may_be_a_star_or_look_like_all_keys() {
     let ban = "rate = \"2/d\"\nban = { after = 1, within = \"1h\", for = \"2h\" }";
     let proxy = by_user(ban, "").section("[log]\nkeys = \"plain\"").start();
-    (0..3).for_each(|_| drop(passes(&proxy, "*")));
+    (0..3).for_each(|_| _ = passes(&proxy, "*"));
     proxy.log.wait("banned", |line| line["key"] == "*");
     let (code, _, errors) = told(&proxy, &["reset", "user", "*", "--override"]);
     assert!(code != 0 && errors.contains("the key `*` has one: add --plain"), "{errors}");
