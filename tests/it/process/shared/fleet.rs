@@ -195,17 +195,11 @@ fn without_redis_a_process_shows_itself() {
     wait_until("Redis is away", || {
         let seen = fleet(&proxies[0]);
         let [process] = &seen["processes"].as_array().unwrap()[..] else { return false };
-        process["store"] == false && seen["note"].as_str().unwrap().contains("Redis")
+        process["store"] == false
+            && seen["note"].as_str().is_some_and(|note| note.contains("Redis"))
     });
     server.resume();
     until_all(&proxies[0], 2);
-    let asked = "tidegate::fleet{tidegate::processes}:asked";
-    for id in 0..16 {
-        let _: i64 = server.run(&["HSET", asked, &format!("question-{id}"), "4000000000000000 ?"]);
-    }
-    let _: i64 = server.run(&["HDEL", asked, "reports"]);
-    let note = fleet(&proxies[0])["note"].as_str().unwrap().to_owned();
-    assert!(note.contains("too many questions"), "{note}");
 }
 
 #[test]
@@ -352,9 +346,8 @@ fn questions_have_room_and_who_cannot_be_asked_is_told() {
     wait_until("questions without an end are gone", || note().is_null());
     let now: Vec<String> = server.run(&["TIME"]);
     ask(&format!("{}000000", now[0].parse::<u64>().unwrap() + 50));
-    assert!(
-        note().as_str().unwrap().ends_with("too many questions are open, ask again in a second")
-    );
+    let told = note().to_string();
+    assert!(told.contains("too many questions are open"), "{told}");
     until_all(&one, 2);
     let _: i64 = server.run(&["DEL", asked]);
     let _: String = server.run(&["SET", asked, "x"]);
