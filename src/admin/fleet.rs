@@ -1,4 +1,4 @@
-//! `/api/fleet`: the processes that share this store, and who is throttled over all of them.
+//! `/api/fleet`: the processes that share this store, and the keys that all of them together reject most.
 //!
 //! Each process writes a report for the others, once in two seconds. It does so only while one of them asks, or requests
 //! are rejected. [`crate::store`] carries questions and reports through Redis.

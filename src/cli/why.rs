@@ -87,7 +87,7 @@ fn filled(told: &Value, piece: &str) -> Option<String> {
     Some(format!("{before}{}{}", said(name, told.pointer(name)?)?, filled(told, after)?))
 }
 
-/// A value as a person reads it. The name says its unit. `None` if there is nothing to say.
+/// The text for a value. The name of the member tells the value's unit. `None` if the value is empty.
 fn said(name: &str, value: &Value) -> Option<String> {
     let text = Some(text(value)).filter(|text| !value.is_null() && !text.is_empty())?;
     Some(match name {

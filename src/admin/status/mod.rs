@@ -24,8 +24,7 @@ use crate::observe::{millis, top_keys};
 use crate::redis::ClusterServer;
 use crate::worker::Process;
 
-/// The most entries of a list that grows with the configuration file, or with the keys. Only the busiest entries are
-/// listed.
+/// The most entries of a list of limits, routes or keys. The busiest entries are listed.
 pub(super) const MOST: usize = 200;
 
 /// What is counted at one moment.

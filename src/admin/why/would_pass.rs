@@ -41,7 +41,8 @@ fn recall(kept: &KeptDecision, rejection: &Rejection) -> Option<RecalledBucket> 
     RecalledBucket::new(ask.algorithm, want, *decision, *may_owe, rejection.now)
 }
 
-/// The plan with the lowest rate under which all limits that refuse would have let the request pass.
+/// Several limits may have refused the request. This is the plan with the lowest rate that all of them would have let
+/// pass.
 fn plan<'s>(
     settings: &'s Settings,
     recalled: &[RecalledBucket],

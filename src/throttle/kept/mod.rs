@@ -3,7 +3,8 @@
 //! Each worker has its own table, and only readers take its lock beside the worker. A reader holds the lock while it
 //! looks for its rejections. A worker keeps the last [`OF_KEY`] rejections of a key, so that many rejections of one key
 //! do not displace the others. It keeps [`OF_PROCESS`] rejections in all, and fewer on machines with many workers. All
-//! workers together keep [`OF_MACHINE`] rejections. A table may hold a quarter more, before it forgets its oldest ones.
+//! workers together keep [`OF_MACHINE`] rejections. A table forgets its oldest ones when it
+//! holds a quarter more.
 //! With the longest texts all tables together need 90 MB.
 
 mod table;
